@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ajet_swarm.protocol.models import Task as Task
     from ajet_swarm.protocol.models import WorkflowOutput as WorkflowOutput
     from ajet_swarm.protocol.models import WorkflowTask as WorkflowTask
-    from ajet_swarm.runs.episodes import Result as Result
     from ajet_swarm.runs.episodes import rollout as rollout
     from ajet_swarm.runs.episodes import run_episodes as run_episodes
     from ajet_swarm.runs.episodes import (
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from ajet_swarm.runs.executors import (
         PeriodicDrainThreadPoolExecutor as PeriodicDrainThreadPoolExecutor,
     )
+    from ajet_swarm.runs.executors import Result as Result
     from ajet_swarm.runs.executors import Retry as Retry
     from ajet_swarm.runs.executors import SlidingThreadPoolExecutor as SlidingThreadPoolExecutor
     from ajet_swarm.runs.executors import (
@@ -78,8 +78,8 @@ _NAMES = {
     "protocol.errors": "SwarmError TrainingFinished",
     "protocol.models": "OpenaiBaseUrlAndApiKey SwarmThrottlePolicy Task WorkflowOutput "
     "WorkflowTask",
-    "runs.episodes": "Result rollout run_episodes run_episodes_until_all_complete",
-    "runs.executors": "BoundedThreadPoolExecutor PeriodicDrainThreadPoolExecutor Retry "
+    "runs.episodes": "rollout run_episodes run_episodes_until_all_complete",
+    "runs.executors": "BoundedThreadPoolExecutor PeriodicDrainThreadPoolExecutor Result Retry "
     "SlidingThreadPoolExecutor TaskCountLimitedThreadPoolExecutor",
     "runs.record": "RunRecord",
 }

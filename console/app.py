@@ -21,14 +21,13 @@ from console.models.app_host import HostedScreen, Severity
 from console.models.screen_registry import SCREENS, ScreenSpec, shown_screens
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.confirm import LineScreen
-from console.screens.dialogs.jump import JumpScreen
-from console.screens.dialogs.places import JumpTarget
+from console.screens.dialogs.jump import JumpScreen, JumpTarget
 from console.screens.dialogs.quit import QuitScreen, stop_and_leave
 from console.screens.dialogs.too_small import MIN_HEIGHT, MIN_WIDTH, TooSmallScreen
 from console.screens.help import HelpScreen
 from console.session.app_state import Session, Starter
+from console.session.history import read_curves, read_texts
 from console.session.logs import ConsoleHandler
-from console.session.unread import read_curves, read_texts
 from console.shell.app_keys import EVERYWHERE
 from console.shell.key_queue import KeyQueue
 from console.shell.keymap import key_problems
@@ -263,8 +262,7 @@ class ConsoleApp(OperatorMessages):
                 return False
             if not isinstance(self.screen, ConsoleScreen):
                 return True
-            digit = next(screen.digit for screen in SCREENS if screen.name == parameters[0])
-            return not (self.screen.takes_digits or digit in self.screen.own_digits)
+            return not self.screen.takes_digits
         if action == "jump":
             return not isinstance(self.screen, JumpScreen | TooSmallScreen | CommandPalette)
         if action == "suspend_process":

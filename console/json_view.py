@@ -7,11 +7,11 @@ import msgspec
 
 from ajet_swarm.common.text import one_line
 from console.models.advice import advice_context
+from console.models.alerts import current_alerts
 from console.screens.progress.model import Standing, standing
-from console.session.open_ratings import current_alerts
 from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text
-from console.text.contact import is_starting
+from console.text.format import is_starting
 from console.text.values import fields_of
 from core.events import AlertRaised
 from core.state import Candidate, Group, Mock, Server, State

@@ -3,17 +3,19 @@
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, cast
 
 from textual.app import App
 from textual.worker import Worker, WorkerState
 
-from ajet_swarm.common.text import plain
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import one_line, plain
 from console.models.app_host import AppHost, Severity
 from console.screens.dialogs.confirm import ASK_HINT, AskScreen, ConfirmScreen
-from console.screens.dialogs.start import may_start
 from console.session.app_state import Session
 from console.shell.key_queue import KeyQueue
+from core.control_payloads import JobInfo
 
 log = logging.getLogger(__name__)
 
@@ -103,3 +105,47 @@ class OperatorMessages(App[int]):
         """Copy text to the operator's clipboard (OSC 52), with a toast."""
         self.copy_to_clipboard(text)
         self.say(f"{what} ({len(text)} characters)")
+
+
+async def may_start(app: AppHost, args: Mapping[str, Any]) -> bool:
+    """Return whether to start; ask first when the server would get its first job from here.
+
+    Opens the job screen for a job that an AgentJet server cannot start with. Await it inside a
+    worker.
+
+    Args:
+        args: Arguments of the command: server, preset, job.
+    """
+    servers = app.session.state.servers
+    name = args.get("server") or next(iter(servers), "")
+    server = servers.get(name)
+    if server is None or server.job is not None:
+        return True
+    try:
+        sheet = await app.session.proxy.job(name)
+    except AjetError:
+        return True  # the command itself reports the error
+    text = start_text(sheet, args)
+    if not text:
+        return True
+    from console.models.job_form import first_job_text, for_server, masked
+
+    try:
+        text = masked(for_server(text, sheet.model).text)
+    except AjetError as error:
+        app.say(f"{one_line(name, 30)} is not started: {error.what}. {error.todo}", "warning")
+        app.open_job(name)
+        return False
+    about = first_job_text(text, args.get("preset") or "")
+    return await app.confirm(f"Start {one_line(name, 30)}?", about, "Start", text)
+
+
+def start_text(sheet: JobInfo, args: Mapping[str, Any]) -> str:
+    """Return the job a start would send to an AgentJet server; empty when no question is needed."""
+    if sheet.embedded:
+        return ""
+    if job := args.get("job"):
+        return str(job)
+    if preset := args.get("preset"):
+        return sheet.hand if preset == "hand" else sheet.default
+    return "" if sheet.last else sheet.next

@@ -82,8 +82,8 @@ class Bus:
         self.state = state if state is not None else journal.load_state()
         self.clock = clock
         self._subscriptions: set[Subscription] = set()
-        self._listeners: list[tuple[Listener, frozenset[type[Event]] | None]] = []
-        self._by_kind: dict[type[Event], tuple[Listener, ...]] = {}
+        self._listeners: list[tuple[Listener, tuple[type[Event], ...]]] = []
+        self._by_kind: dict[type[Event], list[Listener]] = {}
         self._since_snapshot = 0
 
     def publish(self, event: Event) -> int:
@@ -104,11 +104,11 @@ class Bus:
         for subscription in self._subscriptions:
             subscription.push(event)
         kind = type(event)
-        try:
-            listeners = self._by_kind[kind]
-        except KeyError:
-            listeners = self._by_kind[kind] = self._listeners_for(kind)
-        for listener in listeners:
+        if kind not in self._by_kind:
+            self._by_kind[kind] = [
+                listener for listener, kinds in self._listeners if not kinds or kind in kinds
+            ]
+        for listener in self._by_kind[kind]:
             try:
                 listener(event, dirty)
             except Exception:  # boundary: neither the publisher nor other listeners may suffer
@@ -158,13 +158,8 @@ class Bus:
                 errors are logged.
             kinds: Classes of events to call it for; all if omitted.
         """
-        self._listeners.append((listener, frozenset(kinds) or None))
+        self._listeners.append((listener, kinds))
         self._by_kind.clear()
-
-    def _listeners_for(self, kind: type[Event]) -> tuple[Listener, ...]:
-        return tuple(
-            listener for listener, kinds in self._listeners if kinds is None or kind in kinds
-        )
 
     def subscribe(self) -> Subscription:
         """Return a queue of all events from now on; pair with `unsubscribe`."""

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from ajet_swarm.job.schema import (
     BATCH,
     EXPERIMENT,
@@ -127,14 +129,8 @@ def votes_text(job: Mapping[str, Any]) -> str:
     return f"{tasks} votes make one update" if tasks > 1 else "each vote makes one update"
 
 
-class _Missing:
-    """Marker of a missing key; null is a value."""
-
-    def __repr__(self) -> str:
-        return "not there"
-
-
-MISSING: Final = _Missing()
+MISSING: Final = msgspec.UNSET
+"""Marker of a missing key; null is a value."""
 
 
 @dataclass(frozen=True, slots=True)

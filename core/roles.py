@@ -1,6 +1,5 @@
 """Roles of the control API's clients: viewer, rater, operator."""
 
-from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -33,11 +32,6 @@ class NotPermitted(AjetError):
 
 
 ASK_OPERATOR: Final = "Ask an operator of this proxy"
-_ARTICLE: Final[Mapping[AccessRole, str]] = {
-    "viewer": "a viewer",
-    "rater": "a rater",
-    "operator": "an operator",
-}
 
 
 def require(identity: Identity, role: AccessRole, what: str) -> None:
@@ -47,5 +41,5 @@ def require(identity: Identity, role: AccessRole, what: str) -> None:
         NotPermitted: It does not.
     """
     if not identity.permits(role):
-        words = f"{what} needs the role {role}; {identity.name} is {_ARTICLE[identity.role]}"
+        words = f"{what} needs the role {role}; {identity.name} is a {identity.role}"
         raise NotPermitted(words, todo=ASK_OPERATOR)

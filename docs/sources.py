@@ -104,18 +104,23 @@ class Library:
     def _awaited(self, part: ast.stmt) -> Function | None:
         """Return the method that `name = _waiting(Class.method)` defines; None for the rest.
 
-        `_holding` defines a context of a blocking episode.
+        `_holding` defines a context of a blocking episode, and `_part` the method of a part.
         """
-        match = re.fullmatch(r"(\w+) = _(\w+)\((\w+)\.\1(?:, .*)?\)", ast.unparse(part))
+        pattern = r"(\w+) = _(\w+)\((?:'\w+', )?(\w+)\.\1(?:, .*)?\)"
+        match = re.fullmatch(pattern, ast.unparse(part))
         if match is None:
             return None
         for _, owner in self._ancestry(*self._classes[match[3]]):
-            for method in owner.body:
+            for statement in owner.body:
+                method = self._awaited(statement) or statement
                 if isinstance(method, ast.AsyncFunctionDef) and method.name == match[1]:
+                    if match[2] == "part":
+                        return method
                     parts = {name: getattr(method, name) for name in method._fields}
                     if match[2] == "holding":
                         returned = ast.unparse(parts["returns"]).replace("Async", "")
                         parts["returns"] = ast.parse(returned, mode="eval").body
+                        parts["decorator_list"] = [ast.Name("contextmanager")]
                     return ast.copy_location(ast.FunctionDef(**parts), method)
         raise LookupError(match[0])
 

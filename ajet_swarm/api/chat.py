@@ -83,12 +83,12 @@ def chat_answer(response: Response, where: str) -> ChatAnswer:
         raise _chat_error(response, where)
     parsed = read_json(response.body)
     if not isinstance(parsed, dict):
-        start = response.body[:200].decode(errors="replace")
-        raise ChatError(
-            ChatErrorKind.UPSTREAM, f"not a JSON object: {start}", where=where, status=200
-        )
-    message = _message(parsed)
-    if message is None:
+        text = f"not a JSON object: {response.body[:200].decode(errors='replace')}"
+        raise ChatError(ChatErrorKind.UPSTREAM, text, where=where, status=200)
+    choices = parsed.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
         raise _error_in_200(parsed, response, where)
     content = message.get("content")
     if isinstance(content, str) and content.startswith(OVERFLOW):
@@ -109,14 +109,6 @@ def read_json(data: bytes) -> Any:
         return lenient(data.decode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-
-
-def _message(parsed: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    choices = parsed.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None
-    message = choices[0].get("message")
-    return message if isinstance(message, dict) else None
 
 
 def _error_in_200(parsed: Mapping[str, Any], response: Response, where: str) -> ChatError:
@@ -342,12 +334,8 @@ class ChatStream:
         error = chunk.get("error") or chunk
         body = error if isinstance(error, dict) else {"message": str(error)}
         code = body.get("code") or body.get("status_code")
-        status = code if isinstance(code, int) else 500
-        try:
-            chat_answer(Response(status if status >= 400 else 500, {}, _encode(body)), self._where)
-        except ChatError as fault:
-            return fault
-        return ChatError(ChatErrorKind.UPSTREAM, "an error", where=self._where)
+        status = code if isinstance(code, int) and code >= 400 else 500
+        return _chat_error(Response(status, {}, _encode(body)), self._where)
 
     def _take(self, choice: Mapping[str, Any]) -> None:
         for name, value in choice.items():
@@ -468,6 +456,11 @@ LONG = 1 << 19
 """Bytes above which a response is parsed in a thread."""
 LAST_BYTES = 0.2
 """Seconds to wait for the end of a stream after its last event."""
+_KINDS: Final[Mapping[type[TransportError], ChatErrorKind]] = {
+    TimedOut: ChatErrorKind.TIMED_OUT,
+    Unreachable: ChatErrorKind.UNREACHABLE,
+    TooLarge: ChatErrorKind.OVERSIZED,
+}
 
 
 class ChatOptions(TypedDict, total=False):
@@ -524,10 +517,11 @@ async def ask(
         async with transport.stream(request) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status != 200 or not kind.startswith("text/event-stream"):
-                return await _parsed(await whole(answer), where)
+                return await _parsed(await answer.whole(), where)
             return await _read_stream(answer, ChatStream(on_delta, where, chance))
     except TransportError as error:
-        raise _no_answer(error, where) from error
+        kind = _KINDS.get(type(error), ChatErrorKind.UPSTREAM)
+        raise ChatError(kind, error.what, where=where) from error
 
 
 async def _read_stream(answer: Streamed, stream: ChatStream) -> ChatAnswer:
@@ -548,29 +542,3 @@ async def _parsed(response: Response, where: str) -> ChatAnswer:
     if len(response.body) <= LONG:
         return chat_answer(response, where)
     return await in_thread(partial(chat_answer, response, where))
-
-
-def _no_answer(error: TransportError, where: str) -> ChatError:
-    kind = next(
-        (kind for fault, kind in _KINDS if isinstance(error, fault)), ChatErrorKind.UPSTREAM
-    )
-    return ChatError(kind, error.what, where=where)
-
-
-_KINDS = (
-    (TimedOut, ChatErrorKind.TIMED_OUT),
-    (Unreachable, ChatErrorKind.UNREACHABLE),
-    (TooLarge, ChatErrorKind.OVERSIZED),
-)
-
-
-async def whole(answer: Streamed) -> Response:
-    """Return the complete response; its bytes count as held."""
-    body = bytearray()
-    try:
-        while part := await answer.read():
-            body += part
-            answer.hold(len(body))
-        return Response(answer.status, answer.headers, bytes(body))
-    finally:
-        body.clear()

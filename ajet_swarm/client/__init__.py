@@ -1,12 +1,15 @@
 """The clients for scripts: `AsyncSwarm` for asyncio, and `SwarmClient`, the same for threads.
 
-`AsyncSwarm` (`asynchronous`) claims and ends episodes; it is built on `EngineOrders`
-(`engine_control`: jobs, starts, stops) and `SwarmBase` (`base`: connection, watcher, waits, the end
-of training). `SwarmClient` (`synchronous`) runs one on an event loop on a thread, so each of its
-methods is one line:
+`AsyncSwarm` (`asynchronous`) claims and ends episodes. Its parts share a `Link` to the server
+(`link`: status, waits with the client's patience): `EngineOrders` (`engine_control`: jobs, starts,
+stops), `Throttle` (`throttle`: the client's share of a batch), and the listeners of `training`. A
+method of a part is one of the client by one line:
+
+    start_engine = _part("_engine", EngineOrders.start_engine)
+
+`SwarmClient` (`synchronous`) runs an `AsyncSwarm` on an event loop on a thread, in the same way:
 
     end_episode = _waiting(AsyncSwarm.end_episode)
 
-`multi_server` has both forms of an episode on several servers. `throttle` limits a client to its
-share of a batch.
+`multi_server` has both forms of an episode on several servers.
 """

@@ -1,27 +1,47 @@
 """`AsyncSwarm`, the asyncio client of one swarm server; `SwarmClient` runs it on a thread."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from ajet_swarm.client.base import ROLLING
-from ajet_swarm.client.engine_control import EngineOrders
+from ajet_swarm.api.watcher import ServerStatus, Watcher
+from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.client.engine_control import AnyJob, EngineOrders
 from ajet_swarm.client.episode import ACCEPTED, LATE, AsyncEpisode, check_claim, wire_output
+from ajet_swarm.client.link import PATIENCE, Link
+from ajet_swarm.client.throttle import Throttle
+from ajet_swarm.client.training import UpdateCalls
+from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.holdings import Holding
-from ajet_swarm.episodes.queue import QueueEntry
-from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
+from ajet_swarm.http.interface import Transport
+from ajet_swarm.protocol.errors import EpisodeLost, GaveUp, SwarmError, WrongUse
 from ajet_swarm.protocol.models import (
     OpenaiBaseUrlAndApiKey,
     SwarmThrottlePolicy,
     Task,
     WorkflowOutput,
 )
-from ajet_swarm.protocol.schemas import Claimed, EndOutcome, RefusedKind
+from ajet_swarm.protocol.schemas import (
+    Claimed,
+    EndOutcome,
+    EpisodeRecord,
+    PoolInfo,
+    VerboseLog,
+)
+from ajet_swarm.runtime import SYSTEM, Runtime
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "http://localhost:10086"
 NONE_FREE = (0.1, 0.5)
 """Seconds between two claims while no episode is free, drawn at random each time."""
 THROTTLED = (0.3, 0.6)
@@ -30,8 +50,119 @@ POOL_FRESH = 0.1
 """Seconds for which one reading of the batch is used for all throttled tasks."""
 
 
-class AsyncSwarm(EngineOrders):
-    """Asyncio client of one swarm server; arguments as of `SwarmBase`."""
+def _part(
+    name: str, method: Callable[Concatenate[Any, P], T]
+) -> Callable[Concatenate["AsyncSwarm", P], T]:
+    """Return the method of `AsyncSwarm` that is one of its part `name`."""
+
+    @wraps(method)
+    def call(self: "AsyncSwarm", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(getattr(self, name), *args, **kwargs)
+
+    return call
+
+
+class AsyncSwarm:
+    """Asyncio client of one swarm server; use it from one event loop only.
+
+    The first call starts it. `close`, or leaving its context, gives back all episodes that it still
+    holds.
+
+    Args:
+        server_url: `http://host:port`; default `AJET_SWARM_URL`, or AgentJet's port on localhost.
+        name: Name of the server in messages; default its address.
+        client_uuid: Identity of this client; default a new one. Two clients must not use the same
+            one at the same time: each would give back the episodes of the other.
+        lifetime: Lifetime of an episode in idle timeouts; after it, an end becomes an abort.
+        patience: Seconds to wait for an engine that is OFFLINE, or for a server that was never
+            reached; None waits without limit.
+        strict: Raise `EpisodeLost` also for an end that is too late for its batch; False only logs
+            a warning, as AgentJet's client does.
+        runtime: Source of times, ids and pauses.
+        transport: Sends the requests, and is closed by its owner; None for the network.
+    """
+
+    def __init__(
+        self,
+        server_url: str | None = None,
+        *,
+        name: str = "",
+        client_uuid: str = "",
+        lifetime: float = 2.0,
+        patience: float | None = PATIENCE,
+        strict: bool = True,
+        runtime: Runtime = SYSTEM,
+        transport: Transport | None = None,
+    ) -> None:
+        if not lifetime > 0:
+            raise WrongUse(f"a lifetime of {lifetime} idle timeouts", "SwarmClient")
+        from ajet_swarm.http.transport import HttpTransport  # aiohttp takes long to import
+
+        self._network = HttpTransport()
+        url = server_url or os.environ.get("AJET_SWARM_URL") or DEFAULT_URL
+        uuid = client_uuid or runtime.chance.uuid()
+        self.wire = SwarmWire(url, transport or self._network, uuid, name=name, runtime=runtime)
+        """Single requests to the same server, without waiting for its engine."""
+        self.server_url, self.client_uuid, self.name = self.wire.url, uuid, self.wire.name
+        self.lifetime = lifetime
+        self.strict = strict
+        self._link = Link(self.wire, patience, runtime)
+        self._engine = EngineOrders(self._link)
+        self._claimer = EpisodeClaimer(
+            self.wire, self._link.watched, back_off=NONE_FREE, runtime=runtime
+        )
+        self._ends = self._claimer.ends
+        self._throttle = Throttle(uuid, runtime.clock.monotonic)
+        self._throttling = asyncio.Lock()
+        self._pool: tuple[float, PoolInfo] | None = None
+
+    # -- start and end --------------------------------------------------------------------------
+
+    @property
+    def watcher(self) -> Watcher:
+        """The status watcher of the server."""
+        return self._link.watcher
+
+    async def start(self) -> None:
+        """Start to poll the server; every other method does this first.
+
+        Raises:
+            WrongUse: the client is closed, or was started in another event loop.
+        """
+        self._link.start()
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Give back all held episodes, then stop; takes about `seconds` at most.
+
+        Raises:
+            WrongUse: the client was started in another event loop.
+        """
+        link, ends = self._link, self._ends
+        if link.closed:
+            return
+        link.check_loop()
+        link.closed = True
+        if link.started:
+            with contextlib.suppress(TimeoutError, SwarmError):
+                async with asyncio.timeout(seconds):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(seconds / 4):
+                            await self._claimer.refuse_claims()
+                    await ends.sending.drain(seconds / 2)
+                    reachable = link.watched.current.reachable
+                    if ends.holdings.ever_claimed and (ends.holdings.by_uuid or reachable):
+                        ends.holdings.forget_all()
+                        await ends.reconcile()
+            await self._claimer.close(min(seconds, 1.0))
+            await link.tasks.close()
+        await self._network.close()
+
+    async def __aenter__(self) -> Self:
+        self._link.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     # -- begin ----------------------------------------------------------------------------------
 
@@ -79,16 +210,36 @@ class AsyncSwarm(EngineOrders):
     ) -> tuple[OpenaiBaseUrlAndApiKey, Holding]:
         """Claim an episode, see `begin_episode`; return its holding, too."""
         check_claim(idle, kind, policy, timeout, lifetime)
-        await self.start()
-        since = self._clock.wall()
-        wish = _Wish(kind, float(idle), policy)
+        link, claimer = self._link, self._claimer
+        limit = policy if kind == "train" else None
+        since, why, claimed = link.clock.wall(), "", None
+
+        async def until_rolling() -> None:
+            nonlocal since
+            since = max(since, (await link.until_rolling(since)).seen_at)
+
         try:
             async with asyncio.timeout(timeout):
-                while (claimed := await self._attempt(wish, since)) is None:
-                    since = max(since, self.watcher.current.seen_at)
+                await until_rolling()
+                while limit is not None and (why := await self._why_throttled(limit)):
+                    await asyncio.sleep(link.chance.uniform(*THROTTLED))
+                    await until_rolling()
+                try:
+                    (claimed,) = await claimer.claim_group(
+                        1,
+                        episode_type=kind,
+                        discard_timeout=float(idle),
+                        policy=policy.wire if policy is not None else None,
+                        until_rolling=until_rolling,
+                    )
+                finally:
+                    if limit is not None:
+                        self._throttle.end(limit, claimed=claimed is not None)
         except TimeoutError:
-            refusal = f"; last refusal: {wish.refusal}" if wish.refusal else ""
-            raise self._gave_up("an episode", timeout, refusal) from None
+            if not why and (refusal := claimer.refusal) is not None:
+                why = refusal.text or refusal.kind.value
+            refusal_text = f"; last refusal: {why}" if why else ""
+            raise link.gave_up("an episode", timeout, refusal_text) from None
         uuid, holdings = claimed.episode_uuid, self._ends.holdings
         if (holding := holdings.by_uuid.get(uuid)) is None:  # given back by `close`
             raise SwarmError("this client was closed meanwhile", self.name)
@@ -96,40 +247,10 @@ class AsyncSwarm(EngineOrders):
         holdings.forget_expired()
         return OpenaiBaseUrlAndApiKey(claimed.base_url, claimed.api_key, uuid), holding
 
-    async def _attempt(self, wish: "_Wish", since: float) -> Claimed | None:
-        """Wait for ROLLING, the share and the turn, and claim once."""
-        await self._until_rolling(since)
-        limit = wish.policy if wish.kind == "train" else None
-        if limit is not None and (why := await self._why_throttled(limit)):
-            wish.refusal = why
-            await asyncio.sleep(self._chance.uniform(*THROTTLED))
-            return None
-        claimed = None
-        try:
-            async with QueueEntry(self._claimer.queue) as entry:
-                if not self.watcher.current.is_in(ROLLING):
-                    return None
-                policy = wish.policy.wire if wish.policy is not None else None
-                answer = await self._claimer.claim_one(wish.kind, wish.idle, policy)
-                if isinstance(answer, Claimed):
-                    claimed = answer
-                    entry.claimed()
-                    return claimed
-                wish.refusal = answer.text or answer.kind.value
-                entry.refused(answer.kind is RefusedKind.NONE_AVAILABLE)
-                if answer.kind is RefusedKind.OTHER:
-                    log.warning("%s refused a claim: %s", self.name, answer.text)
-                # within the entry: other callers are held back, so that only a few claim again
-                await self._claimer.pause(answer, NONE_FREE)
-                return None
-        finally:
-            if limit is not None:
-                self._throttle.end(limit, claimed=claimed is not None)
-
     async def _why_throttled(self, policy: SwarmThrottlePolicy) -> str:
         """Return why a task has to wait; empty if its claim is admitted to the batch."""
         async with self._throttling:
-            now = self._clock.monotonic()
+            now = self._link.clock.monotonic()
             if self._pool is None or now - self._pool[0] > POOL_FRESH:
                 self._pool = (now, await self.get_rollout_stat())
             read_at, pool = self._pool
@@ -167,7 +288,6 @@ class AsyncSwarm(EngineOrders):
                 not claimed any more.
             WrongUse: the reward or the task cannot be sent; the episode was given back.
         """
-        await self.start()
         holding = self._holding(episode_uuid)
         return await self._end_claim(task, holding, workflow_output, declare_client_active)
 
@@ -179,7 +299,7 @@ class AsyncSwarm(EngineOrders):
         self, task: Task | str, holding: Holding, output: WorkflowOutput, active: bool = True
     ) -> EndOutcome:
         """End the episode of one claim, see `EpisodeEnds.end`."""
-        await self.start()
+        self._link.start()
         uuid = holding.uuid
         if holding.left_by and self._ends.holdings.by_uuid.get(uuid) is holding:
             raise SwarmError("this episode is already being ended", uuid)
@@ -205,20 +325,16 @@ class AsyncSwarm(EngineOrders):
         Returns:
             False when this client no longer holds the episode, or is already ending it.
         """
-        await self.start()
-        return await self._abort_claim(self._holding(episode_uuid), declare_client_active)
-
-    async def _abort_claim(self, holding: Holding, active: bool = False) -> bool:
-        """Give back the episode of one claim, see `EpisodeEnds.abort`."""
-        await self.start()
-        return bool(await self._ends.abort([holding], "aborted", active=active))
+        self._link.start()
+        holding = self._holding(episode_uuid)
+        return bool(await self._ends.abort([holding], "aborted", active=declare_client_active))
 
     async def can_continue_episode(self, episode_uuid: str) -> bool:
         """Return whether the client holds the episode and the engine rolls; False if unknown."""
-        await self.start()
+        wire = self._link.wire
         if self._ends.holdings.is_expired(self._holding(episode_uuid)):
             return False
-        return bool(await self.wire.can_continue(episode_uuid))
+        return bool(await wire.can_continue(episode_uuid))
 
     @asynccontextmanager
     async def episode(
@@ -247,21 +363,124 @@ class AsyncSwarm(EngineOrders):
         try:
             yield episode
         finally:
-            if episode.outcome is None and not self._closed:
-                await self._abort_claim(holding)
+            if episode.outcome is None and not self._link.closed:
+                await self._ends.abort([holding], "aborted")
 
     async def _remember(self, uuid: str, idle: float, kind: str) -> None:
         """Add an episode that was claimed for this client without `begin_episode`."""
-        claimed = Claimed(uuid, "", "", kind, self._clock.wall(), idle)
+        claimed = Claimed(uuid, "", "", kind, self._link.clock.wall(), idle)
         self._ends.holdings.granted(claimed).lifetime = idle * self.lifetime
 
+    # -- engine ---------------------------------------------------------------------------------
 
-@dataclass(slots=True)
-class _Wish:
-    """An episode that is to be claimed."""
+    sync_train_config = _part("_engine", EngineOrders.sync_train_config)
+    start_engine = _part("_engine", EngineOrders.start_engine)
+    stop_engine = _part("_engine", EngineOrders.stop_engine)
+    auto_sync_train_config_and_start_engine = _part(
+        "_engine", EngineOrders.auto_sync_train_config_and_start_engine
+    )
+    agree_sync_weight = _part("_engine", EngineOrders.agree_sync_weight)
+    wait_until_rolling = _part("_engine", EngineOrders.wait_until_rolling)
+    _wait_until_status_change_to = _part("_engine", EngineOrders._wait_until_status_change_to)
 
-    kind: str
-    idle: float
-    policy: SwarmThrottlePolicy | None
-    refusal: str = ""
-    """Why the last attempt gave none."""
+    @staticmethod
+    async def async_and_start_multi_engine(
+        client_job_pairs: "Sequence[tuple[AsyncSwarm, AnyJob]]",
+        force_restart: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Make several engines roll, in parallel.
+
+        Args:
+            client_job_pairs: Each server's client, and its job.
+            force_restart: Stop running engines first, also when other clients use them.
+            timeout: Seconds in total; None waits without limit.
+
+        Raises:
+            SwarmError: some engines failed; the text names them and the reasons. The others roll.
+            GaveUp: some engines did not roll in time, and none failed for another reason.
+        """
+        done = await asyncio.gather(
+            *(
+                client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
+                for client, job in client_job_pairs
+            ),
+            return_exceptions=True,
+        )
+        failed = []
+        for (client, _), error in zip(client_job_pairs, done, strict=True):
+            if isinstance(error, BaseException) and not isinstance(error, Exception):
+                raise error
+            if error is not None:  # most error texts already begin with the server's name
+                text = str(error).removeprefix(f"{client.name}: ")
+                failed.append((f"{client.name}: {text}", isinstance(error, GaveUp)))
+        if failed:
+            kind = GaveUp if all(late for _, late in failed) else SwarmError
+            reasons = "; ".join(text for text, _ in failed)
+            raise kind(f"{len(failed)} of {len(done)} engines did not start: {reasons}")
+
+    # -- status of the server -------------------------------------------------------------------
+
+    get_engine_status = _part("_link", Link.get_engine_status)
+    get_rollout_stat = _part("_link", Link.get_rollout_stat)
+
+    async def get_global_step(self) -> int:
+        """Return the number of policy updates that have begun; 0 while it is unknown."""
+        return (await self.get_engine_status())[1].get("global_step") or 0
+
+    async def get_episode_buffer(self) -> list[EpisodeRecord]:
+        """Return all live episodes of all clients.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return await self._link.wire.buffer()
+
+    async def server_experiment_dir(self) -> str | None:
+        """Return the folder in which the server writes its run.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return await self._link.wire.experiment_dir()
+
+    async def get_verbose_logs(self) -> list[VerboseLog]:
+        """Return the server's latest log lines.
+
+        Raises:
+            SwarmError: no usable response.
+        """
+        return await self._link.wire.verbose_logs()
+
+    async def print_rollout_stat(self) -> None:
+        """Write the progress of the batch to standard output, on one line."""
+        sys.stdout.write(rollout_line(await self.get_rollout_stat()) + "\n")
+
+    def add_listener(self, listener: Callable[[ServerStatus], None]) -> Callable[[], None]:
+        """Call `listener` with each changed status of the server; return its remover."""
+        return self.watcher.add_listener(listener)
+
+    async def add_entering_weight_sync_callback(self, callback: Callable[[], object]) -> None:
+        """Call `callback` once for each policy update, in order, on a separate thread.
+
+        The call is made when the engine begins to update its weights. An update that ends between
+        two polls is detected by the global step, and `callback` is called for it afterwards.
+        """
+        link = self._link
+        calls = UpdateCalls(callback, link.completion.ended, link.watcher.current, link.tasks)
+        link.watcher.add_listener(calls.note)
+
+
+def rollout_line(pool: PoolInfo) -> str:
+    """Return the progress of a batch on one line."""
+    if pool.is_default:
+        return "the server reports nothing about its batch"
+    repeats = [len(done) for done in (pool.completed_tasks_details or {}).values()]
+    mean = sum(repeats) / len(repeats) if repeats else 0.0
+    return (
+        f"step {pool.global_step}: tasks {pool.completed_tasks}/{pool.completed_task_target}, "
+        f"episodes {pool.completed_episodes}/{pool.completed_episode_target}, "
+        f"{mean:.2f}/{pool.repeat} a task, {len(pool.running_episode_details or {})} running, "
+        f"{pool.completed_non_dummy_tasks} tasks with unequal rewards"
+    )

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ajet_swarm.api import watcher
@@ -15,14 +15,13 @@ from ajet_swarm.api.watcher import (
     wait_stable_offline,
 )
 from ajet_swarm.api.wire import MORE_STEPS, already_trained
-from ajet_swarm.client.base import ROLLING, SwarmBase
+from ajet_swarm.client.link import ROLLING, Link
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.job.schema import BATCH, MODEL, REPEAT, STOP_RULE
 from ajet_swarm.job.server import likely_causes
 from ajet_swarm.job.tree import Job, check_job, dump_job, get, load_job
 from ajet_swarm.protocol.errors import (
     EngineOff,
-    GaveUp,
     ServerRefusal,
     SwarmError,
     TrainingFinished,
@@ -41,8 +40,11 @@ AnyJob = AgentJetJob | Mapping[str, Any] | str
 """A job as an object, as a nested mapping, or as YAML."""
 
 
-class EngineOrders(SwarmBase):
-    """Base of a client with the methods that control an engine."""
+class EngineOrders:
+    """The methods of a client that control its engine."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
 
     async def sync_train_config(self, agentjet_job: AnyJob) -> None:
         """Send the job that the next start runs.
@@ -51,22 +53,21 @@ class EngineOrders(SwarmBase):
             SwarmError: the engine is not OFFLINE, or the server refuses the job.
             JobError: `agentjet_job` is not a valid job.
         """
-        await self.start()
         await self._send(job_text(agentjet_job))
 
     async def _send(self, text: str) -> None:
         """Send a checked job."""
-        state, _ = await self.get_engine_status()
+        state, _ = await self._link.get_engine_status()
         if state == EngineState.CANNOT_CONNECT.wire:
-            raise SwarmError("the server does not answer", self.server_url, "Is it running?")
+            raise SwarmError("the server does not answer", self._link.wire.url, "Is it running?")
         if state != EngineState.OFFLINE.wire:
             raise SwarmError(
                 f"a job is only accepted while the engine is OFFLINE; it is {state}",
-                self.name,
+                self._link.name,
                 "Stop it first, or use force_restart=True",
             )
-        await self.wire.sync_train_config(text)
-        self._completion.sent(text)
+        await self._link.wire.sync_train_config(text)
+        self._link.completion.sent(text)
 
     async def start_engine(self, *, timeout: float | None = None) -> None:
         """Start the engine and wait until it rolls.
@@ -80,24 +81,23 @@ class EngineOrders(SwarmBase):
             EngineOff: the engine went OFFLINE again while booting.
             GaveUp: the engine did not roll within `timeout` seconds.
         """
-        await self.start()
-        async with self._within(timeout, "ROLLING"):
+        async with self._link.within(timeout, "ROLLING"):
             await self._settled()
             await self._start_settled()
 
     async def _start_settled(self) -> None:
         try:
-            await self.wire.start_engine()
+            await self._link.wire.start_engine()
         except TransportError as error:
             if not error.sent:
                 raise
             log.warning("no response to the start, waiting for the engine's state: %s", error)
         except ServerRefusal as error:
             if complete := already_trained(error.text):
-                raise TrainingFinished(complete, self.name, MORE_STEPS) from error
-            state, _ = await self.get_engine_status()
+                raise TrainingFinished(complete, self._link.name, MORE_STEPS) from error
+            state, _ = await self._link.get_engine_status()
             hint = "Only a stop helps now" if state == EngineState.BOOTING.wire else ""
-            raise SwarmError(error.what, self.name, hint) from error
+            raise SwarmError(error.what, self._link.name, hint) from error
         await self._rolls("the engine was started")
 
     async def stop_engine(self, *, timeout: float | None = OFF_LIMIT) -> None:
@@ -107,14 +107,13 @@ class EngineOrders(SwarmBase):
             SwarmError: refused, or no response.
             GaveUp: the engine was not OFFLINE within `timeout` seconds.
         """
-        await self.start()
-        if (await self.get_engine_status())[0] == EngineState.OFFLINE.wire:
+        if (await self._link.get_engine_status())[0] == EngineState.OFFLINE.wire:
             return
-        await self.wire.stop_engine()
-        self.watcher.off_at = asyncio.get_running_loop().time()
-        self.watcher.nudge()
-        async with self._within(timeout, "OFFLINE"):
-            await self.watcher.wait_for(OFF)
+        await self._link.wire.stop_engine()
+        self._link.watcher.off_at = asyncio.get_running_loop().time()
+        self._link.watcher.nudge()
+        async with self._link.within(timeout, "OFFLINE"):
+            await self._link.watcher.wait_for(OFF)
 
     async def auto_sync_train_config_and_start_engine(
         self, agentjet_job: AnyJob, force_restart: bool = False, *, timeout: float | None = None
@@ -131,55 +130,18 @@ class EngineOrders(SwarmBase):
             TrainingFinished: all steps of the job are trained already. Nothing was stopped.
             GaveUp: the engine did not roll within `timeout` seconds.
         """
-        await self.start()
         text = job_text(agentjet_job)
-        async with self._within(timeout, "ROLLING"):
+        async with self._link.within(timeout, "ROLLING"):
             await self._started(text, force_restart)
 
-    @staticmethod
-    async def async_and_start_multi_engine(
-        client_job_pairs: "Sequence[tuple[EngineOrders, AnyJob]]",
-        force_restart: bool = False,
-        *,
-        timeout: float | None = None,
-    ) -> None:
-        """Make several engines roll, in parallel.
-
-        Args:
-            client_job_pairs: Each server's client, and its job.
-            force_restart: Stop running engines first, also when other clients use them.
-            timeout: Seconds in total; None waits without limit.
-
-        Raises:
-            SwarmError: some engines failed; the text names them and the reasons. The others roll.
-            GaveUp: some engines did not roll in time, and none failed for another reason.
-        """
-        done = await asyncio.gather(
-            *(
-                client.auto_sync_train_config_and_start_engine(job, force_restart, timeout=timeout)
-                for client, job in client_job_pairs
-            ),
-            return_exceptions=True,
-        )
-        failed = []
-        for (client, _), error in zip(client_job_pairs, done, strict=True):
-            if isinstance(error, BaseException) and not isinstance(error, Exception):
-                raise error
-            if error is not None:  # most error texts already begin with the server's name
-                text = str(error).removeprefix(f"{client.name}: ")
-                failed.append((f"{client.name}: {text}", isinstance(error, GaveUp)))
-        if failed:
-            kind = GaveUp if all(late for _, late in failed) else SwarmError
-            reasons = "; ".join(text for text, _ in failed)
-            raise kind(f"{len(failed)} of {len(done)} engines did not start: {reasons}")
-
     async def _started(self, text: str, force_restart: bool) -> None:
-        seen = await self._reached()
+        seen = await self._link.reached()
         if force_restart or seen.is_in(OFF):
-            text = await self.wire.prepared(text)  # a refused job must not stop a running engine
+            # a refused job must not stop a running engine
+            text = await self._link.wire.prepared(text)
         if force_restart and not seen.is_in(OFF):
             await self.stop_engine()
-            seen = self.watcher.current
+            seen = self._link.watcher.current
         if seen.is_in(OFF):
             seen = await self._settled()
             if seen.state is EngineState.OFFLINE:
@@ -190,20 +152,6 @@ class EngineOrders(SwarmBase):
             await self._rolls(f"it was {seen.state.value}")
         await self._compare(load_job(text))
 
-    async def _reached(self) -> ServerStatus:
-        """Wait for a response of the server, with this client's patience; return its status."""
-        try:
-            seen = await self.watcher.refresh(self.patience)
-        except TimeoutError:  # the server is frozen for longer than the patience
-            seen = self.watcher.current
-        if not seen.reachable:
-            self._warn_absent(seen)
-            try:
-                return await self.watcher.wait_for(lambda seen: seen.reachable, self.patience)
-            except TimeoutError:
-                raise self._never_reached(self.watcher.current) from None
-        return seen
-
     async def _settled(self) -> ServerStatus:
         """Wait if the trainer has just ended, since a late OFFLINE of it would end a new start.
 
@@ -213,16 +161,16 @@ class EngineOrders(SwarmBase):
         Raises:
             Unreachable: the server is gone.
         """
-        seen = await self.watcher.refresh()
-        left = self.watcher.off_at + watcher.QUIET - asyncio.get_running_loop().time()
-        if left <= 0 or not seen.is_in(OFF) or await answers_as_embedded(self.wire):
+        seen = await self._link.watcher.refresh()
+        left = self._link.watcher.off_at + watcher.QUIET - asyncio.get_running_loop().time()
+        if left <= 0 or not seen.is_in(OFF) or await answers_as_embedded(self._link.wire):
             return seen
-        log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self.name)
-        return await wait_stable_offline(self.watcher, left)
+        log.info("%s: its trainer has just ended, waiting for a stable OFFLINE", self._link.name)
+        return await wait_stable_offline(self._link.watcher, left)
 
     async def _compare(self, job: Job) -> None:
         """Log a warning for each setting in which the running engine differs from the job."""
-        pool = await self.get_rollout_stat()
+        pool = await self._link.get_rollout_stat()
         if pool.is_default:
             return
         running = {
@@ -231,14 +179,14 @@ class EngineOrders(SwarmBase):
             STOP_RULE: pool.sample_collection_method,
         }
         model = pool.training_model_path
-        if model and model != get(job, MODEL) and not await answers_as_embedded(self.wire):
+        if model and model != get(job, MODEL) and not await answers_as_embedded(self._link.wire):
             running[MODEL] = model  # the embedded engine ignores the model of a job
         for path, value in running.items():
             expected = get(job, path)
             if value and expected and value != expected:
                 log.warning(
                     "%s already runs with %s = %s, not %s: force_restart=True applies the job",
-                    self.name,
+                    self._link.name,
                     path,
                     value,
                     expected,
@@ -258,32 +206,31 @@ class EngineOrders(SwarmBase):
             SwarmError: the engine ends its batches by another rule.
             GaveUp: the batch did not end within `timeout` seconds. The agreement may be in effect.
         """
-        await self.start()
-        seen = await self._reached()
+        seen = await self._link.reached()
         if seen.is_in(OFF):
-            raise self._off("the engine is OFFLINE: there is no batch to end")
-        pool = await self.get_rollout_stat()
+            raise self._link.off("the engine is OFFLINE: there is no batch to end")
+        pool = await self._link.get_rollout_stat()
         if not (pool.is_default or pool.stale or pool.agree_to_sync):
             raise SwarmError(
                 f"the engine ends its batches by {pool.sample_collection_method}, not by agreement",
-                self.name,
+                self._link.name,
             )
-        async with self._within(timeout, "the end of the batch"):
+        async with self._link.within(timeout, "the end of the batch"):
             return await self._agreed(seen.step)
 
     async def _agreed(self, step: int | None) -> bool:
         def finished(seen: ServerStatus) -> bool:
             return seen.reachable and (seen.state is not EngineState.ROLLING or seen.step != step)
 
-        while not finished(self.watcher.current):
+        while not finished(self._link.watcher.current):
             try:
-                if await self.wire.agree_sync_weight():
-                    await self.watcher.wait_for(finished)
+                if await self._link.wire.agree_sync_weight():
+                    await self._link.watcher.wait_for(finished)
                     return True
             except SwarmError as error:
                 log.warning("agreeing to the update failed, will try again: %s", error)
             await asyncio.sleep(AGREE_AGAIN)
-            await self.watcher.refresh()
+            await self._link.watcher.refresh()
         return False
 
     async def wait_until_rolling(self, *, timeout: float | None = None) -> int:
@@ -294,10 +241,9 @@ class EngineOrders(SwarmBase):
             TrainingFinished: the engine is OFFLINE because training is complete.
             EngineOff: the engine was OFFLINE beyond this client's patience.
         """
-        await self.start()
-        async with self._within(timeout, "ROLLING"):
-            await self.watcher.refresh()  # an update may have begun since the last poll
-            return (await self._until_rolling(self._clock.wall())).step or 0
+        async with self._link.within(timeout, "ROLLING"):
+            await self._link.watcher.refresh()  # an update may have begun since the last poll
+            return (await self._link.until_rolling(self._link.clock.wall())).step or 0
 
     async def _wait_until_status_change_to(
         self,
@@ -315,64 +261,51 @@ class EngineOrders(SwarmBase):
         """
         names = desired_status_list or [desired_status or EngineState.ROLLING.wire]
         expected = {_state(name) for name in names}
-        await self.start()
-        was_up = False
-
-        def finished(seen: ServerStatus) -> bool:
-            nonlocal was_up
-            if seen.is_in(expected) or (was_up and seen.is_in(OFF)):
-                return True
-            was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
-            return False
-
         states = " or ".join(sorted(expected))
-        async with self._within(timeout, states):
-            seen = await self.watcher.wait_for(finished)
+        async with self._link.within(timeout, states):
+            seen = await self._comes(expected)
         if not seen.is_in(expected):
-            raise self._off(
+            raise self._link.off(
                 f"the engine went OFFLINE during the wait for {states}",
                 "Start it, as with auto_sync_train_config_and_start_engine(job)",
             )
 
     # -- inside ---------------------------------------------------------------------------------
 
-    async def _rolls(self, why: str) -> None:
-        """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
-        booted, began = False, self._clock.monotonic()
+    async def _comes(
+        self, expected: Collection[EngineState], offline_for: float = math.inf
+    ) -> ServerStatus:
+        """Wait for a state, or for an engine that was up and goes OFFLINE.
+
+        Args:
+            expected: The states.
+            offline_for: Seconds after which also one that never was up has failed.
+        """
+        clock = self._link.clock.monotonic
+        was_up, began = False, clock()
 
         def finished(seen: ServerStatus) -> bool:
-            nonlocal booted
-            booted = booted or (seen.reachable and seen.state is not EngineState.OFFLINE)
-            late = booted or self._clock.monotonic() - began > OFFLINE_AFTER_START
-            return seen.is_in(ROLLING) or (late and seen.is_in(OFF))
+            nonlocal was_up
+            was_up = was_up or (seen.reachable and seen.state is not EngineState.OFFLINE)
+            failed = seen.is_in(OFF) and (was_up or clock() - began > offline_for)
+            return seen.is_in(expected) or failed
 
-        await self.watcher.refresh()
-        seen = await self.watcher.wait_for(finished)
+        return await self._link.watcher.wait_for(finished)
+
+    async def _rolls(self, why: str) -> None:
+        """Wait for ROLLING; an engine that goes OFFLINE meanwhile has failed."""
+        await self._link.watcher.refresh()
+        seen = await self._comes(ROLLING, OFFLINE_AFTER_START)
         if not seen.is_in(ROLLING):
             if complete := already_trained(seen.detail):
-                raise TrainingFinished(complete, self.name, MORE_STEPS)
-            log_has_it = "The server's log says why"
+                raise TrainingFinished(complete, self._link.name, MORE_STEPS)
             raise EngineOff(
                 f"{why}, and went OFFLINE instead of ROLLING: {seen.detail or 'no reason given'}",
-                self.name,
-                log_has_it if seen.detail else likely_causes(self._completion.job),
+                self._link.name,
+                "The server's log says why"
+                if seen.detail
+                else likely_causes(self._link.completion.job),
             )
-
-    @asynccontextmanager
-    async def _within(self, timeout: float | None, what: str) -> AsyncIterator[None]:
-        """Raise `GaveUp` if the body does not end within `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                yield
-        except TimeoutError:
-            raise self._gave_up(what, timeout) from None
-
-    def _gave_up(self, what: str, timeout: float | None, more: str = "") -> GaveUp:
-        seen = self.watcher.current
-        state = f"the engine is {seen.display_state.value}"
-        if seen.error:
-            state = f"{state}: {seen.error}"
-        return GaveUp(f"{what} did not come in {timeout or 0:g} s; {state}{more}", self.name)
 
 
 def _state(name: Any) -> EngineState:

@@ -1,5 +1,6 @@
 """Episode objects of scripts, and the checks before a claim or an end."""
 
+import json
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -128,12 +129,9 @@ def check_claim(
         ("timeout", timeout, True),
         ("lifetime", lifetime, True),
     ):
-        if not (_above_0(value) or (value is None and optional)):
+        above_0 = isinstance(value, int | float) and 0 < value <= MOST_SECONDS
+        if not (above_0 or (value is None and optional)):
             raise WrongUse(f"{name} is {value!r:.80}", "begin_episode", "Give seconds above 0")
-
-
-def _above_0(value: Any) -> bool:
-    return isinstance(value, int | float) and 0 < value <= MOST_SECONDS
 
 
 def wire_output(task: Any, uuid: str, output: Any) -> tuple[str, WireOutput]:
@@ -202,16 +200,8 @@ def _plain(values: dict[str, Any], name: str, where: str) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = to_plain(values)
         encode(plain)
-        if name == "log_metrics" and not all(map(_finite, plain.values())):
-            raise ValueError("a number that is not finite")
+        if name == "log_metrics":  # also without numbers that are not finite
+            json.dumps(plain, allow_nan=False)
     except JSON_ERRORS as error:
         raise WrongUse(f"`{name}` has a value that is not JSON: {error}", where) from error
     return plain
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    if isinstance(value, list):
-        return all(map(_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)

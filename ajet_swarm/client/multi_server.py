@@ -68,7 +68,7 @@ class AsyncJointEpisode:
             ends = await self._each(lambda name, part: part.end(checked[name]))
         finally:
             await self._contexts.aclose()
-        outcomes = {name: end for name, end in ends.items() if _counts(end)}
+        outcomes = {name: end for name, end in ends.items() if getattr(end, "ended", False)}
         if len(outcomes) < len(ends):
             failed = [f"{name}: {_why(end)}" for name, end in ends.items() if name not in outcomes]
             raise EpisodeLost(
@@ -268,10 +268,6 @@ class JointSwarm:
         self._thread = next(iter(clients.values()))._thread
 
     episode = _holding(AsyncJointSwarm.episode, JointEpisode)
-
-
-def _counts(end: object) -> bool:
-    return isinstance(end, EndOutcome) and end.ended
 
 
 def _why(end: object) -> str:

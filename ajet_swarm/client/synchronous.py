@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from ajet_swarm.api.wire import CLAIM
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.base import PATIENCE
 from ajet_swarm.client.engine_control import AnyJob
+from ajet_swarm.client.link import PATIENCE
 from ajet_swarm.protocol.errors import SwarmError, WrongUse
+from ajet_swarm.protocol.models import ClaimEpisodeRequest
 from ajet_swarm.protocol.schemas import ClaimAnswer
 from ajet_swarm.runtime import SYSTEM, Runtime
 
@@ -208,15 +210,6 @@ class LoopThread:
 
 TIMEOUT = 30.0
 """Timeout of a request in seconds, as in AgentJet's client."""
-CLAIM = "/claim_episode"
-
-
-class _ClaimFields(msgspec.Struct):
-    """The fields of a claim request that are used here."""
-
-    client_uuid: str = ""
-    episode_type: str = "train"
-    discard_episode_timeout: float = 240.0
 
 
 def _http_client(client: "SwarmClient") -> "httpx.Client":
@@ -224,13 +217,13 @@ def _http_client(client: "SwarmClient") -> "httpx.Client":
 
     def remember(response: httpx.Response) -> None:
         request = response.request
-        if request.method != "POST" or not request.url.path.endswith(CLAIM):
+        if request.method != "POST" or not request.url.path.endswith(CLAIM.path):
             return
         response.read()
         try:
-            claim = msgspec.json.decode(request.content, type=_ClaimFields)
+            claim = ClaimEpisodeRequest.model_validate_json(request.content)
             answer = msgspec.json.decode(response.content, type=ClaimAnswer)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (SwarmError, msgspec.MsgspecError, UnicodeDecodeError):
             return
         if answer.success and answer.episode_uuid and claim.client_uuid == client.client_uuid:
             idle, kind = claim.discard_episode_timeout, claim.episode_type
@@ -368,7 +361,7 @@ class SwarmClient:
         *,
         timeout: float | None = None,
     ) -> None:
-        """See `EngineOrders.async_and_start_multi_engine`."""
+        """See `AsyncSwarm.async_and_start_multi_engine`."""
         pairs = [(client._swarm, job) for client, job in client_job_pairs]
         for client, _ in client_job_pairs[:1]:
             start = client._swarm.async_and_start_multi_engine

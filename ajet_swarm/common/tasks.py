@@ -1,4 +1,4 @@
-"""Background tasks with an owner, parallel coroutines, and a timeout that can be postponed."""
+"""Background tasks with an owner, parallel coroutines, a lock, a timeout that can be postponed."""
 
 import asyncio
 import concurrent.futures
@@ -156,6 +156,36 @@ async def run_all(*works: Awaitable[T]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return cast("list[T]", results)
+
+
+class ReadWriteLock:
+    """A lock with shared and exclusive holders; an exclusive one goes before later shared ones."""
+
+    def __init__(self) -> None:
+        self._alone = asyncio.Lock()
+        self._sharing = 0
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @contextlib.asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with other shared holders."""
+        async with self._alone:
+            self._sharing += 1
+            self._free.clear()
+        try:
+            yield
+        finally:
+            self._sharing -= 1
+            if not self._sharing:
+                self._free.set()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold the lock exclusively."""
+        async with self._alone:
+            await self._free.wait()
+            yield
 
 
 Deadline = float | Callable[[], float]

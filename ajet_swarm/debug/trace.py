@@ -1,21 +1,26 @@
 """Relay between an agent and its model that records every call."""
 
-import http.client
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from ajet_swarm.client.synchronous import LoopThread
+
 MOST = 16_000_000
 """Largest accepted request, and largest recorded part of a response, in bytes."""
-PIECE = 65_536
 _HOP = frozenset(
     ["connection", "host", "keep-alive", "content-length", "transfer-encoding", "accept-encoding"]
 )
+_AUTO = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Header fields that aiohttp would add to a request."""
 _TEXTS = (
     ("choices", 0, "delta", "content"),
     ("choices", 0, "message", "content"),
@@ -66,91 +71,69 @@ class RecordingRelay:
     def __init__(self, base_url: str, seconds: float = 600.0) -> None:
         self.calls: list[RecordedCall] = []
         """The calls, in the order in which they started."""
+        self.base_url = ""
+        """The base URL for the agent."""
         self._target = urlsplit(base_url.rstrip("/"))
         self._seconds = seconds
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    @property
-    def base_url(self) -> str:
-        """The base URL for the agent."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{self._target.path}"
+        self._thread = LoopThread("relay")
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._thread.run(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._thread.run(self._stop())
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        relay = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                relay._pass(self)
-
-            do_GET = do_POST  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                """Log nothing: calls are recorded."""
-
-        return Handler
-
-    def _pass(self, handler: BaseHTTPRequestHandler) -> None:
-        size = int(handler.headers.get("content-length") or 0)
-        if size > MOST:
-            handler.close_connection = True
-            handler.send_error(413)
-            return
-        body = handler.rfile.read(size)
-        call = RecordedCall(handler.path, _parsed(body))
-        self.calls.append(call)
-        try:
-            self._forward(handler, call, body)
-        except (OSError, http.client.HTTPException) as error:
-            call.error = f"{type(error).__name__}: {error}"[:500]
-            handler.close_connection = True
-            if not call.status:
-                handler.send_error(502, explain=call.error)
-
-    def _forward(self, handler: BaseHTTPRequestHandler, call: RecordedCall, body: bytes) -> None:
-        began = time.monotonic()
-        kind = (
-            http.client.HTTPSConnection
-            if self._target.scheme == "https"
-            else http.client.HTTPConnection
+    async def _start(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=self._seconds)
+        jar = aiohttp.DummyCookieJar()
+        self._session = aiohttp.ClientSession(
+            timeout=timeout, cookie_jar=jar, auto_decompress=False, skip_auto_headers=_AUTO
         )
-        upstream = kind(self._target.hostname or "", self._target.port, timeout=self._seconds)
-        head = {k: v for k, v in handler.headers.items() if k.lower() not in _HOP}
+        app = web.Application(client_max_size=MOST)
+        app.router.add_route("*", "/{path:.*}", self._pass)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}{self._target.path}"
+
+    async def _stop(self) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _pass(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        call = RecordedCall(request.raw_path, _parsed(body))
+        self.calls.append(call)
+        began, recorded = time.monotonic(), bytearray()
+        url = URL(f"{self._target.scheme}://{self._target.netloc}{call.path}", encoded=True)
+        head = CIMultiDict((k, v) for k, v in request.headers.items() if k.lower() not in _HOP)
+        send = self._session.request(
+            request.method, url, data=body or None, headers=head, allow_redirects=False
+        )
         try:
-            upstream.request(handler.command, handler.path, body or None, head)
-            answer = upstream.getresponse()
-            call.status = answer.status
-            handler.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in _HOP | {"date", "server"}:
-                    handler.send_header(name, value)
-            handler.send_header("Transfer-Encoding", "chunked")
-            handler.end_headers()
-            recorded = bytearray()
-            try:
-                while piece := answer.read1(PIECE):
+            async with send as answer:
+                call.status = answer.status
+                left_out = _HOP | {"date", "server"}
+                response = web.StreamResponse(status=answer.status)
+                for name, value in answer.headers.items():
+                    if name.lower() not in left_out:
+                        response.headers.add(name, value)
+                await response.prepare(request)
+                async for piece in answer.content.iter_any():
                     recorded += piece[: MOST - len(recorded)]
-                    handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-                if answer.length:  # the connection was closed before the end of the response
-                    raise http.client.IncompleteRead(bytes(recorded), answer.length)
-            finally:  # the record must be complete before the agent receives the end
+                    await response.write(piece)
+        except (aiohttp.ClientError, OSError) as error:
+            call.error = f"{type(error).__name__}: {error}"[:500]
+            if not call.status:
+                return web.Response(status=502, text=call.error)
+            if request.transport is not None:  # the agent must not take it for complete
+                request.transport.abort()
+        finally:  # the record must be complete before the agent receives the end
+            if call.status:
                 _read_answer(call, bytes(recorded))
-                call.seconds = time.monotonic() - began
-            handler.wfile.write(b"0\r\n\r\n")
-        finally:
-            upstream.close()
+            call.seconds = time.monotonic() - began
+        return response
 
 
 def _parsed(body: bytes) -> Any:

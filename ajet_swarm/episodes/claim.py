@@ -20,6 +20,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,8 +28,7 @@ import msgspec
 from ajet_swarm.api.watcher import ServerStatus, Watcher
 from ajet_swarm.api.wire import GENERAL, SwarmWire
 from ajet_swarm.common.tasks import Deadline, timeout_at
-from ajet_swarm.episodes.ends import EpisodeEnds
-from ajet_swarm.episodes.holdings import SEARCH_AGAIN
+from ajet_swarm.episodes.ends import SEARCH_AGAIN, EpisodeEnds
 from ajet_swarm.episodes.queue import ClaimQueue, Origin, QueueEntry
 from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
 from ajet_swarm.protocol.schemas import Claimed, ClaimRefused, EngineState, RefusedKind
@@ -111,12 +111,15 @@ class EpisodeClaimer:
         timeout: Seconds after which the outcome of a claim or an abort counts as unknown; more than
             the 19 s for which a server is frozen while it stops an engine.
         search_again: See `SEARCH_AGAIN`.
+        back_off: Range of the seconds between attempts while no episode is free; None for
+            `BACK_OFF`.
         runtime: Source of times and pauses.
 
     Attributes:
         ends: What it holds, and the ends and aborts of that.
         queue: Order of the claims.
         keeping: Whether a group is in a window in which it keeps a part.
+        refusal: Why the latest attempt failed; None if it did not.
     """
 
     def __init__(
@@ -126,12 +129,15 @@ class EpisodeClaimer:
         *,
         timeout: float = GENERAL,
         search_again: float = SEARCH_AGAIN,
+        back_off: tuple[float, float] | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.client = client
         self.watcher = watcher
         self.queue = ClaimQueue()
         self.keeping = False
+        self.refusal: ClaimRefused | None = None
+        self._back_off = back_off
         self.ends = EpisodeEnds(
             client,
             watcher,
@@ -159,6 +165,8 @@ class EpisodeClaimer:
         deadline: Deadline | None = None,
         origin: Origin = (),
         entry: QueueEntry | None = None,
+        policy: Mapping[str, Any] | None = None,
+        until_rolling: Callable[[], Awaitable[object]] | None = None,
         on_intent: Callable[[], Awaitable[None]] | None = None,
         on_claimed: OnClaimed | None = None,
         on_returned: OnReturned | None = None,
@@ -177,6 +185,9 @@ class EpisodeClaimer:
             origin: Its sender, see `QueueEntry`; ignored with `entry`.
             entry: Its place in the queue, which the caller lets leave afterwards; None for one that
                 ends with this call.
+            policy: Throttle policy of the task.
+            until_rolling: Waits for the engine before each attempt, and may raise; None for a wait
+                without limit.
             on_intent: Awaited once, before the first claim, for example to make the intent durable.
             on_claimed: Called for each episode as soon as it is granted, even when it is given back
                 directly afterwards.
@@ -191,7 +202,8 @@ class EpisodeClaimer:
             SwarmError: `close` was called.
             Exception: the error of `on_intent` or `on_claimed`; nothing is held.
         """
-        claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned)
+        claim = _Claim(n, episode_type, discard_timeout, on_claimed, on_returned, policy)
+        ready = until_rolling or partial(self.watcher.wait_for, _ROLLING)
         place = entry or QueueEntry(self.queue, origin)
         place.size = n
         try:
@@ -199,7 +211,7 @@ class EpisodeClaimer:
                 if on_intent is not None:
                     await on_intent()
                 await place.take()
-                while not await self._try_in_order(claim, place):
+                while not await self._try_in_order(claim, place, ready):
                     pass
                 place.claimed()
                 return claim.take_held()
@@ -212,24 +224,19 @@ class EpisodeClaimer:
                 place.end_claims()
 
     async def claim_one(
-        self,
-        episode_type: str,
-        discard_timeout: float,
-        policy: Mapping[str, Any] | None,
-        on_claimed: OnClaimed | None = None,
+        self, episode_type: str, discard_timeout: float, on_claimed: OnClaimed | None = None
     ) -> Claimed | ClaimRefused:
-        """Send one claim; when cancelled, give back the episode that it may get.
+        """Send one claim out of order; when cancelled, give back the episode that it may get.
 
         Args:
             episode_type: `train` or `eval`.
             discard_timeout: Idle seconds after which the server takes the episode back.
-            policy: Throttle policy of the episode's task, or None.
             on_claimed: See `claim_group`.
 
         Raises:
             SwarmError: `close` was called.
         """
-        claim = _Claim(1, episode_type, discard_timeout, on_claimed, policy=policy)
+        claim = _Claim(1, episode_type, discard_timeout, on_claimed)
         return await self._attempt(claim) or claim.take_held()[0]
 
     async def refill(
@@ -265,13 +272,13 @@ class EpisodeClaimer:
                     if refused.kind is not RefusedKind.NONE_AVAILABLE:
                         self.watcher.nudge()
                         return None
-                    await self.pause(refused)
+                    await self._pause(refused)
         return None
 
     async def refuse_claims(self) -> None:
         """Refuse further claims, and wait for the claims in flight."""
         self._closed = True
-        async with self.ends.lock:
+        async with self.ends.lock.alone():
             pass
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -280,12 +287,15 @@ class EpisodeClaimer:
 
     # --- one group ------------------------------------------------------------------------------
 
-    async def _try_in_order(self, claim: _Claim, entry: QueueEntry) -> bool:
+    async def _try_in_order(
+        self, claim: _Claim, entry: QueueEntry, until_rolling: Callable[[], Awaitable[object]]
+    ) -> bool:
         """Try until all episodes are held; return False when smaller groups went first."""
         clock = asyncio.get_running_loop().time
         began, keep_from = clock(), math.inf
+        logged: ClaimRefused | None = None
         while True:
-            await self.watcher.wait_for(_ROLLING)
+            await until_rolling()
             may_keep = claim.n > 1 and clock() >= keep_from and not self.keeping
             window = 0.0
             if may_keep and not entry.must_not_hold_parts():
@@ -294,32 +304,28 @@ class EpisodeClaimer:
                 return True
             none_free = refused.kind is RefusedKind.NONE_AVAILABLE
             entry.refused(none_free)
+            if refused.kind is RefusedKind.OTHER and refused != logged:
+                logged = refused
+                log.warning("%s refused a claim: %s", self.client.name, refused.text)
             if window and none_free:
                 keep_from = clock() + window
             elif keep_from == math.inf or not none_free:
                 start = began if none_free else clock()
                 keep_from = start + self._chance.uniform(0.8, 1.2) * KEEP_AFTER
-            await self.pause(refused)
+            await self._pause(refused)
             if refused.kind not in _TIMED:
-                await self.watcher.wait_for(_ROLLING)
+                await until_rolling()
             if await entry.again(clock() - began):
                 return False
 
-    async def pause(
-        self, refused: ClaimRefused, none_free: tuple[float, float] | None = None
-    ) -> None:
-        """Wait after a refusal until another claim may be granted.
-
-        Args:
-            refused: The refusal.
-            none_free: Range of the seconds to wait if no episode was free; None for `BACK_OFF`.
-        """
+    async def _pause(self, refused: ClaimRefused) -> None:
+        """Wait after a refusal until another claim may be granted."""
         if refused.kind not in _TIMED:
             await self.watcher.refresh()  # the watcher's status is older than this answer
             return
         seconds = OTHER_BACK_OFF
         if refused.kind is RefusedKind.NONE_AVAILABLE:
-            seconds = none_free or BACK_OFF
+            seconds = self._back_off or BACK_OFF
         with self.watcher.eager():
             await asyncio.sleep(self._chance.uniform(*seconds))
 
@@ -365,6 +371,7 @@ class EpisodeClaimer:
             raise self._closed_error()
         if claim.error is not None:
             raise claim.error
+        self.refusal = claim.stop
         if claim.stopped():
             claim.last, claim.best = claim.stop, max(claim.best, claim.granted)
         return claim.stop
@@ -431,7 +438,7 @@ class EpisodeClaimer:
             claim.error = error
             answer = ClaimRefused(RefusedKind.OTHER, "it failed")
         if answer.kind is RefusedKind.UNKNOWN:
-            self.ends.lost.search_soon()
+            self.ends.search_soon()
         if not (claim.keeps and answer.kind is RefusedKind.NONE_AVAILABLE):
             self._stop(claim, answer)
 

@@ -13,12 +13,16 @@ once more; an eval episode, which an end returns to the pool, is given back inst
 could not be reached at all, nothing was sent: the end waits for it, up to `BACK` seconds.
 
 An end or abort in flight goes on when its caller leaves. Until it is over, and while a server may
-go on with one that a front in between cut off, no other one is sent, and `LostClaims` ignores the
-episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the server may
-have taken an episode back, its records are read while no claim is in flight.
+go on with one that a front in between cut off, no other one is sent, and the search for lost claims
+ignores the episode. After its `lifetime` an end becomes an abort. Before whatever is sent when the
+server may have taken an episode back, its records are read while no claim is in flight.
+
+A claim whose answer was lost may have been granted: the server's records show the episodes that it
+holds for this client, and those that nobody here holds are given back (`EpisodeEnds.reconcile`).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +30,8 @@ from typing import Any, TypeVar
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import GENERAL, RUNNER, SwarmWire
-from ajet_swarm.common.tasks import Tasks
-from ajet_swarm.episodes.holdings import SEARCH_AGAIN, Holding, LostClaims, may_be_taken
+from ajet_swarm.common.tasks import ReadWriteLock, Tasks
+from ajet_swarm.episodes.holdings import Holding, Holdings, may_be_taken
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import AbortKind, EndKind, EndOutcome, WireOutput
 from ajet_swarm.runtime import SYSTEM, Clock
@@ -42,6 +46,10 @@ SILENT_PAUSES = (0.0, 5.0, 10.0, 15.0, 30.0)
 """The same after an end without an answer in time: the server was frozen, or is slow."""
 BACK = 60.0
 """Seconds to wait for the server in order to send an end that could not be sent."""
+RECORDS_TIMEOUT = 3.0
+"""Time limit in seconds of a request for the server's records, which delays claims."""
+SEARCH_AGAIN = 5.0
+"""Seconds until lost claims are searched for again: a frozen server may execute one late."""
 STEP = 0.25
 """Seconds between two checks in `close` that the server is still reachable."""
 
@@ -74,9 +82,10 @@ class EpisodeEnds:
 
     Attributes:
         holdings: What this client holds.
-        lost: Finds episodes whose claims were lost.
-        lock: That of `lost`.
+        lock: Shared by the claims in flight, never held between two attempts; who holds it alone
+            has no claim in flight beside it.
         tasks: Work that continues when its caller is cancelled; `close` waits for it.
+        sending: The ends in flight.
     """
 
     def __init__(
@@ -89,12 +98,16 @@ class EpisodeEnds:
         clock: Clock = SYSTEM.clock,
     ) -> None:
         self.timeout = timeout
+        self.search_again = search_again
         self.tasks = Tasks(f"claims:{client.name}")
-        self.lost = LostClaims(client, watcher, self.tasks, self._return_lost, search_again, clock)
-        self.lock, self.holdings = self.lost.lock, self.lost.holdings
+        self.holdings = Holdings(clock, self.search_soon)
+        self.lock = ReadWriteLock()
         self._client = client
         self._watcher = watcher
-        self._ends = Tasks(f"ends:{client.name}")
+        self.sending = Tasks(f"ends:{client.name}")
+        self._reconciling = asyncio.Lock()
+        self._search_wanted = asyncio.Event()
+        self._searching = self._closing = False
 
     # --- ends -----------------------------------------------------------------------------------
 
@@ -122,7 +135,7 @@ class EpisodeEnds:
             return EndOutcome(EndKind.NOT_CLAIMED, "it was ended or given back already")
         holding.left_by = "end"
         work = self._end(holding, _End(task_id, output, active), sent_before)
-        return await asyncio.shield(self._ends.spawn(work, "end"))
+        return await asyncio.shield(self.sending.spawn(work, "end"))
 
     async def _end(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
         try:
@@ -133,7 +146,7 @@ class EpisodeEnds:
         finally:
             self.holdings.forget(holding)
         if outcome.kind in _UNCERTAIN:
-            self.lost.search_soon()
+            self.search_soon()
         return outcome
 
     async def _outcome(self, holding: Holding, end: _End, sent_before: bool) -> EndOutcome:
@@ -143,12 +156,10 @@ class EpisodeEnds:
                 return TAKEN_BACK
             text = f"more than {holding.lifetime:g} s after its claim: given back"
             return EndOutcome(EndKind.EXPIRED, text)
-        if may_be_taken(holding, age):
-            if await self._client.can_continue(holding.uuid) is False:
-                return TAKEN_BACK
-            if await self._is_superseded(holding):
-                return GRANTED_AGAIN
-        outcome = await self._send_when_reachable(holding, end)
+        doubtful = may_be_taken(holding, age)
+        if doubtful and await self._client.can_continue(holding.uuid) is False:
+            return TAKEN_BACK
+        outcome = await self._send_when_reachable(holding, end, doubtful)
         if outcome.kind is EndKind.ERROR and holding.counts and await self._holds(holding):
             # The server failed before it accepted the reward.
             outcome = await self._send_again(holding, end)
@@ -162,11 +173,11 @@ class EpisodeEnds:
                 return GRANTED_AGAIN
         return outcome
 
-    async def _send_when_reachable(self, holding: Holding, end: _End) -> EndOutcome:
+    async def _send_when_reachable(self, holding: Holding, end: _End, doubtful: bool) -> EndOutcome:
         """Send an end; if it certainly was not sent, wait for the server and try again."""
         until = 0.0
         while True:
-            outcome = await self._send(holding, end)
+            outcome = await self._send(holding, end, doubtful)
             if outcome.kind is not EndKind.UNREACHABLE or self.holdings.is_expired(holding):
                 return outcome
             until = until or asyncio.get_running_loop().time() + BACK
@@ -176,10 +187,19 @@ class EpisodeEnds:
                     await self._watcher.wait_for(lambda seen: seen.reachable)
             except TimeoutError:
                 return outcome
-            if await self._is_superseded(holding):
-                return GRANTED_AGAIN
+            doubtful = True
 
-    async def _send(self, holding: Holding, end: _End) -> EndOutcome:
+    async def _send(self, holding: Holding, end: _End, doubtful: bool) -> EndOutcome:
+        """Send an end, unless the server has granted the episode to this client again.
+
+        Args:
+            holding: The claim.
+            end: The end.
+            doubtful: The server may have taken it back, so that a claim in flight may be for it.
+        """
+        if doubtful:
+            async with self.lock.alone():
+                pass
         if holding.superseded:
             return GRANTED_AGAIN
         loop = asyncio.get_running_loop()
@@ -200,9 +220,7 @@ class EpisodeEnds:
 
     async def _send_again(self, holding: Holding, end: _End) -> EndOutcome:
         """Send an end once more, though the first request may still arrive."""
-        if await self._is_superseded(holding):
-            return GRANTED_AGAIN
-        return _of_repeated(await self._send(holding, end))
+        return _of_repeated(await self._send(holding, end, doubtful=True))
 
     async def _resolve(self, holding: Holding, end: _End, outcome: EndOutcome) -> EndOutcome:
         """Find the outcome of an end without an answer.
@@ -229,11 +247,6 @@ class EpisodeEnds:
         await self._abort_if_held(holding, "its end got no answer")
         return _unknown("it was given back")
 
-    async def _is_superseded(self, holding: Holding) -> bool:
-        """Return whether a later claim of ours got the episode; wait for the claims in flight."""
-        async with self.lock:
-            return holding.superseded
-
     async def _holds(self, holding: Holding) -> bool | None:
         """Return whether this claim still holds its episode; None if the server does not say."""
         held = await self._held_of([holding])
@@ -244,7 +257,7 @@ class EpisodeEnds:
 
         No claim is in flight meanwhile, which may be for one of them.
         """
-        async with self.lock:
+        async with self.lock.alone():
             held = await self.held_by_server()
         if held is None:
             return None
@@ -253,7 +266,7 @@ class EpisodeEnds:
     async def held_by_server(self) -> set[str] | None:
         """Return the episodes that the server holds for this client; None if it does not answer."""
         try:
-            return set(await self.lost.held_by_server())
+            return set(await _recorded(self._client))
         except SwarmError:
             return None
 
@@ -298,42 +311,39 @@ class EpisodeEnds:
     ) -> set[str]:
         doubtful = [each for each in leaving if may_be_taken(each, self.holdings.age(each))]
         given_back = [holding for holding in leaving if holding not in doubtful]
-        away = self.server_is_away
+        sent: dict[str, asyncio.Future[None]] = {}
         try:
-            if doubtful and not away:
-                if (held := await self._held_of(doubtful)) is None:
-                    self.lost.search_soon()
-                else:
-                    given_back += held
-            if away:
-                self.lost.search_soon()
+            if self.server_is_away:
+                self.search_soon()
             else:
-                aborts = {holding.uuid: leaving[holding] for holding in given_back}
-                await self._send_aborts(aborts, cause, active)
+                if doubtful and (held := await self._held_of(doubtful)) is not None:
+                    given_back += held
+                elif doubtful:
+                    self.search_soon()
+                sent = {holding.uuid: leaving[holding] for holding in given_back}
+                await self._send_aborts(sent, cause, active)
         finally:
             for holding, future in leaving.items():
                 self.holdings.forget(holding)
-                if away or holding not in given_back:
+                if holding.uuid not in sent:
                     self.holdings.left(holding.uuid, future)
         return {holding.uuid for holding in given_back}
 
     async def _abort_if_held(self, holding: Holding, cause: str) -> bool:
         """Give back an episode, if this claim still holds it, during its end.
 
-        If the server does not say, `LostClaims` finds it once this end is over.
+        If the server does not say, the search for lost claims finds it once this end is over.
         """
         if not (held := await self._holds(holding)):
             if held is None:
-                self.lost.search_soon()
+                self.search_soon()
             return False
         await self._send_aborts(
             {holding.uuid: self.holdings.leave(holding.uuid)}, cause, active=False
         )
         return True
 
-    async def give_back(
-        self, uuids: Collection[str], cause: str = "", *, active: bool = False
-    ) -> list[str]:
+    async def give_back(self, uuids: Collection[str], cause: str = "") -> list[str]:
         """Abort episodes without a check; whoever is cancelled, they are aborted.
 
         Those whose end or abort is in flight are left out.
@@ -341,7 +351,7 @@ class EpisodeEnds:
         Returns:
             Those that the server has not confirmed within `timeout` seconds.
         """
-        work = self._send_aborts(self.holdings.leave_all(uuids), cause, active)
+        work = self._send_aborts(self.holdings.leave_all(uuids), cause)
         failed = await self._to_its_end(work, "give back")
         return [uuid for uuid in uuids if self.holdings.in_flight(uuid) or uuid in failed]
 
@@ -368,7 +378,7 @@ class EpisodeEnds:
             failed.extend(uuid for uuid, ok in zip(aborts, done, strict=True) if not ok)
             if failed:
                 log.warning("%d episodes not given back (%s), will try again", len(failed), cause)
-                self.lost.search_soon()
+                self.search_soon()
 
         if self.tasks.closing:
             try:
@@ -396,9 +406,6 @@ class EpisodeEnds:
             self.holdings.cut_off(uuid, clock() - began)
         return False
 
-    async def _return_lost(self, uuids: Sequence[str]) -> list[str]:
-        return await self._send_aborts(self.holdings.leave_all(uuids), "lost claims")
-
     async def _to_its_end(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even if the caller is cancelled."""
         if self.tasks.closing:
@@ -406,34 +413,94 @@ class EpisodeEnds:
         result: T = await asyncio.shield(self.tasks.spawn(work, name))
         return result
 
-    # --- the end of this client -----------------------------------------------------------------
+    # --- lost claims ----------------------------------------------------------------------------
 
-    async def drain(self, seconds: float) -> bool:
-        """Wait for the ends in flight; return False when some still run after `seconds`."""
-        return await self._ends.drain(seconds)
+    async def reconcile(self) -> list[str]:
+        """Give back the episodes that the server holds for this client by lost claims.
 
-    async def return_all(self) -> None:
-        """Give back all that the server holds for this client, but for what is leaving already.
+        A claim whose answer was lost may have been granted. What nobody here holds, and whose end
+        or abort is not in flight, is given back. The records are as old as the request, and a claim
+        in flight is not in them yet: so no claim is in flight while they are read, and what was
+        known before the request counts as known.
+
+        Returns:
+            The uuids that are given back; some may not be confirmed yet.
 
         Raises:
-            SwarmError: as of `LostClaims.reconcile`.
+            SwarmError: the server did not send its records, or did not confirm an abort.
         """
-        self.holdings.forget_all()
-        await self.lost.reconcile()
+        async with self._reconciling:
+            async with self.lock.alone():
+                known = self.holdings.known()
+                ours = await _recorded(self._client)
+                known |= self.holdings.known()
+            lost = [uuid for uuid in ours if uuid not in known]
+            aborts = self.holdings.leave_all(lost)
+            if aborts and await self._send_aborts(aborts, "lost claims"):
+                raise SwarmError("an episode could not be given back", self._client.name)
+            return lost
+
+    def search_soon(self) -> None:
+        """Search for lost claims in the background, and again after `search_again` seconds; once
+        `tasks` is closed the next process has to do it."""
+        self._search_wanted.set()
+        if not (self._searching or self.tasks.closing):
+            self._searching = True
+            self.tasks.spawn(self._search(), "search for lost claims")
+
+    async def _search(self) -> None:
+        left = 0
+        try:
+            while self._search_wanted.is_set() or left:
+                left = 2 if self._search_wanted.is_set() else left
+                self._search_wanted.clear()
+                await self._watcher.wait_for(lambda seen: seen.reachable)
+                try:
+                    await self.reconcile()
+                except SwarmError as error:
+                    log.warning("no search for lost claims yet: %s", error)
+                    await asyncio.sleep(1.0)
+                    continue
+                left -= 1
+                if self._closing and not self._search_wanted.is_set():
+                    return
+                if left:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self.search_again):
+                            await self._search_wanted.wait()
+        finally:
+            self._searching = False
+
+    # --- the end of this client -----------------------------------------------------------------
 
     async def close(self, seconds: float = 5.0) -> None:
         """Cancel ends, wait up to `seconds` for aborts and the search for lost claims, then stop.
 
         It does not wait for an unreachable server.
         """
-        await self._ends.close()
-        self.lost.close()
+        await self.sending.close()
+        self._closing = True
+        self._search_wanted.set()  # search at once instead of later
         until = asyncio.get_running_loop().time() + seconds
         while (left := until - asyncio.get_running_loop().time()) > 0:
             if await self.tasks.drain(min(left, STEP)) or not self._watcher.current.reachable:
                 break
         self.holdings.close()
         await self.tasks.close()
+
+
+async def _recorded(client: SwarmWire) -> list[str]:
+    """Return the episodes of a client in the server's records.
+
+    Raises:
+        SwarmError: the server did not send its records.
+    """
+    records = await client.buffer(timeout=RECORDS_TIMEOUT)
+    return [
+        record.episode_uuid
+        for record in records
+        if record.claimed and record.client_uuid == client.client_uuid
+    ]
 
 
 def _unknown(text: str) -> EndOutcome:

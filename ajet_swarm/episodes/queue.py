@@ -11,10 +11,10 @@ uses one origin.
 
 import asyncio
 import math
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from itertools import count
+from typing import Generic, NamedTuple, TypeVar
 
 from ajet_swarm.common.tasks import Deadline, timeout_at
 
@@ -23,6 +23,15 @@ T = TypeVar("T")
 Origin = tuple[str, ...]
 """Sender of a request, as names from the outermost level to the innermost: (key, address,
 session)."""
+
+
+class _Place(NamedTuple, Generic[T]):
+    """An item in the queue."""
+
+    origin: Origin
+    item: T
+    arrival: tuple[float, int] | None
+    """Order among newcomers: the time of its arrival, then of its addition; None for others."""
 
 
 class FairQueue(Generic[T]):
@@ -38,29 +47,49 @@ class FairQueue(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._root: _Node[T] = _Node()
+        self._places: list[_Place[T]] = []
+        """Items of an origin in order."""
+        self._ranks: dict[Origin, int] = {}
+        """Rank of each name, by the path to it; of the names beside each other, the lowest is next.
+        """
+        self._overtaken: set[Origin] = set()
+        """Senders whose last turn was that of a newcomer that overtook others."""
         self._last: Origin = ()
         """Origin that had the last turn."""
-        self._size = 0
+        self._count = count(1)
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._places)
 
     def __iter__(self) -> Iterator[tuple[Origin, T]]:
         """Yield origin and item of all items; those of the names whose turn is next come first."""
-        return self._root.items(())
+        for place in self._in_order((), self._places):
+            yield place.origin, place.item
+
+    def _in_order(self, path: Origin, places: list[_Place[T]]) -> Iterator[_Place[T]]:
+        """Yield the places below a path."""
+        if not places or places[0].origin == path:
+            yield from places
+            return
+        if (first := self._overtaking(path, places)) is not None:
+            yield first
+        below: dict[Origin, list[_Place[T]]] = {}
+        for place in places:
+            if place is not first:
+                below.setdefault(place.origin[: len(path) + 1], []).append(place)
+        for name in sorted(below, key=self._ranks.__getitem__):
+            yield from self._in_order(name, below[name])
+
+    def _overtaking(self, sender: Origin, places: Iterable[_Place[T]]) -> _Place[T] | None:
+        """Return the newcomer of a sender that overtakes the others now, or None."""
+        if sender in self._overtaken:
+            return None
+        newcomers = [place for place in places if place.arrival and place.origin[:-1] == sender]
+        return max(newcomers, key=lambda place: place.arrival or (), default=None)
 
     def first(self) -> T | None:
         """Return the next item; None when the queue is empty."""
-        node = self._root
-        while True:
-            if node.newcomers and (newcomer := node.first_newcomer()) is not None:
-                return newcomer
-            if node.waiting:
-                return node.waiting[0]
-            if not node.names:
-                return None
-            node = next(iter(node.names.values()))
+        return next((item for _, item in self), None)
 
     def end_turn(self, origin: Origin, item: T | None = None) -> bool:
         """Record a turn of an origin: at each level, its name moves behind the others.
@@ -72,16 +101,15 @@ class FairQueue(Generic[T]):
         Returns:
             Whether the item was a newcomer in its turn to overtake.
         """
-        self._last = origin
-        node, overtook = self._root, False
-        for name in origin:
-            if name not in node.names:
-                break
-            may_overtake = item is not None and bool(node.newcomers)
-            node.overtaken = may_overtake and item is node.first_newcomer()
-            overtook = overtook or node.overtaken
-            node.names.move_to_end(name)
-            node = node.names[name]
+        self._last, sender = origin, origin[:-1]
+        first = self._overtaking(sender, self._places)
+        overtook = item is not None and first is not None and first.item is item
+        if origin in self._ranks:
+            self._overtaken.discard(sender)
+            self._overtaken.update([sender] if overtook else [])
+        for end in range(1, len(origin) + 1):
+            if origin[:end] in self._ranks:
+                self._ranks[origin[:end]] = next(self._count)
         return overtook
 
     def push(
@@ -96,96 +124,41 @@ class FairQueue(Generic[T]):
 
         Args:
             origin: Origin of the item, with all its names.
-            item: The item; hashable if it is a newcomer.
+            item: The item.
             newcomer: Whether it may overtake other items of its sender.
             arrived: Time at which it arrived, on any clock; infinity counts as the latest.
             front: Add it in front of all others: the turn that it had does not count.
         """
-        node = sender = self._root
-        for level, name in enumerate(origin):
-            if name not in node.names:
-                node.names[name] = _Node()
-                beside = self._last[:level] == origin[:level] and level < len(self._last)
-                if beside and self._last[level] in node.names:
-                    node.names.move_to_end(self._last[level])
+        for end in range(1, len(origin) + 1):
+            path, beside = origin[:end], self._last[:end]
+            if path not in self._ranks:
+                self._ranks[path] = next(self._count)
+                if beside[:-1] == path[:-1] and beside in self._ranks:
+                    self._ranks[beside] = next(self._count)
             if front:
-                node.names.move_to_end(name, last=False)
-            sender, node = node, node.names[name]
-        if newcomer and origin:
-            sender.add_newcomer(item, origin, arrived)
-        self._size += 1
+                self._ranks[path] = -next(self._count)
+        arrival = (arrived, next(self._count)) if newcomer and origin else None
+        place = _Place(origin, item, arrival)
         if front:
-            node.waiting.appendleft(item)
-            sender.overtaken = next(reversed(sender.newcomers), None) is not item
-            self._last = ()
+            self._places.insert(0, place)
+            self._last, sender = (), origin[:-1]
+            self._overtaken.discard(sender)
+            newest = self._overtaking(sender, self._places)
+            self._overtaken.update([sender] if newest is not place else [])
         else:
-            node.waiting.append(item)
+            self._places.append(place)
 
     def remove(self, origin: Origin, item: T) -> bool:
         """Remove an item; return False when it is not in the queue."""
-        nodes = [self._root]
-        for name in origin:
-            if name not in nodes[-1].names:
-                return False
-            nodes.append(nodes[-1].names[name])
-        waiting = nodes[-1].waiting
-        if waiting and waiting[0] is item:
-            waiting.popleft()
-        elif item in waiting:
-            waiting.remove(item)
-        else:
-            return False
-        if len(nodes) > 1 and nodes[-2].newcomers:
-            nodes[-2].newcomers.pop(item, None)
-        self._size -= 1
-        for level in range(len(origin), 0, -1):
-            if nodes[level].names or nodes[level].waiting:
+        found = [place for place in self._places if (place.origin, place.item) == (origin, item)]
+        for place in found[:1]:
+            self._places.remove(place)
+        for end in range(len(origin), 0, -1):
+            if any(place.origin[:end] == origin[:end] for place in self._places):
                 break
-            del nodes[level - 1].names[origin[level - 1]]
-        return True
-
-
-class _Node(Generic[T]):
-    """One name of a level, with the names below it and the items of its origin."""
-
-    __slots__ = ("names", "newcomers", "overtaken", "waiting")
-
-    def __init__(self) -> None:
-        self.names: OrderedDict[str, _Node[T]] = OrderedDict()
-        """Names of the next level, in the order of their turns."""
-        self.waiting: deque[T] = deque()
-        """Items of this origin, in order."""
-        self.newcomers: dict[T, tuple[Origin, float]] = {}
-        """Newcomers of the origins directly below, with origin and arrival; the newest last."""
-        self.overtaken = False
-        """Whether the last turn was that of a newcomer that overtook others."""
-
-    def add_newcomer(self, item: T, origin: Origin, arrived: float) -> None:
-        """Add a newcomer before those that arrived after it."""
-        newer: list[tuple[T, tuple[Origin, float]]] = []
-        while self.newcomers:
-            last = self.newcomers.popitem()
-            if last[1][1] <= arrived:
-                self.newcomers[last[0]] = last[1]
-                break
-            newer.append(last)
-        self.newcomers[item] = origin, arrived
-        self.newcomers.update(reversed(newer))
-
-    def first_newcomer(self) -> T | None:
-        """Return the newcomer that overtakes the others now, or None."""
-        return next(reversed(self.newcomers), None) if not self.overtaken else None
-
-    def items(self, origin: Origin, excluded: T | None = None) -> Iterator[tuple[Origin, T]]:
-        """Yield origin and item of all items below but `excluded`; `origin` is the node's own."""
-        if self.newcomers and (first := self.first_newcomer()) is not None:
-            excluded = first
-            yield self.newcomers[first][0], first
-        for item in self.waiting:
-            if item is not excluded:
-                yield origin, item
-        for name, node in self.names.items():
-            yield from node.items((*origin, name), excluded)
+            self._ranks.pop(origin[:end], None)
+            self._overtaken.discard(origin[:end])
+        return bool(found)
 
 
 def item_to_displace(waiting: Iterable[tuple[Origin, T]], origin: Origin) -> T | None:
@@ -281,19 +254,6 @@ class ClaimQueue:
         """Whether an entry waits because no episode is free."""
         return bool(self._starving)
 
-    def widen(self, granted: int) -> None:
-        """Record that episodes were granted: more may be claimed at a time.
-
-        Not the first `START` ones after a refusal: on a full server they become free one by one.
-        """
-        self._to_grant -= granted
-        if self._to_grant < 0:
-            self._width = min(self._width + granted, WIDEST)
-
-    def narrow(self) -> None:
-        """Record a refusal: one entry at a time may claim."""
-        self._width, self._to_grant = 1, START
-
     def reopen(self) -> None:
         """Record that the engine begins to roll, when many episodes are free."""
         self._width, self._to_grant = max(self._width, START), 0
@@ -366,15 +326,6 @@ class ClaimQueue:
                 self._admit()
             raise
 
-    def _set_starved(self, entry: "QueueEntry", starved: bool) -> None:
-        begins = starved and not self._starving
-        if starved:
-            self._starving.add(entry)
-        else:
-            self._starving.discard(entry)
-        if begins and self.on_starved is not None:
-            self.on_starved()
-
 
 class QueueEntry:
     """One group in the queue, or a single episode; it does not claim yet.
@@ -445,13 +396,19 @@ class QueueEntry:
         await self._queue._wait(self)
 
     def refused(self, none_free: bool) -> None:
-        """Record a refusal of one of its claims.
+        """Record a refusal of one of its claims: one entry at a time may claim now.
 
         Args:
             none_free: Whether no episode was free; False if the engine does not roll, for example.
         """
-        self._queue.narrow()
-        self._queue._set_starved(self, none_free)
+        queue = self._queue
+        queue._width, queue._to_grant = 1, START
+        begins = none_free and not queue._starving
+        queue._starving.discard(self)
+        if none_free:
+            queue._starving.add(self)
+        if begins and queue.on_starved is not None:
+            queue.on_starved()
 
     def must_not_hold_parts(self) -> bool:
         """Return whether a smaller entry waits, and this one never let another one go first."""
@@ -487,9 +444,16 @@ class QueueEntry:
         return yields
 
     def claimed(self) -> None:
-        """Let the next entry claim: this one has all its episodes."""
+        """Let the next entry claim: this one has all its episodes, so more may claim at a time.
+
+        Not after the first `START` ones since a refusal: on a full server they become free one by
+        one.
+        """
         if self.claims:
-            self._queue.widen(self.size)
+            queue = self._queue
+            queue._to_grant -= self.size
+            if queue._to_grant < 0:
+                queue._width = min(queue._width + self.size, WIDEST)
             self.end_claims()
 
     def end_claims(self) -> None:
@@ -507,15 +471,3 @@ class QueueEntry:
             self._queue.inside -= 1
             self.end_claims()
             self._queue._admit()
-
-    async def __aenter__(self) -> Self:
-        await self.take()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.leave()

@@ -58,6 +58,13 @@ class Streamed(Protocol):
             TooLarge: the body is larger than the limit.
         """
 
+    async def whole(self) -> Response:
+        """Return the complete response; its bytes count as held.
+
+        Raises:
+            Unreachable, TimedOut, TooLarge: as of `read`.
+        """
+
     def hold(self, size: int) -> None:
         """Record how many bytes of the body its reader keeps in memory.
 

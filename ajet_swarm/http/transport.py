@@ -12,29 +12,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
 from ajet_swarm.common.tasks import in_thread
 from ajet_swarm.common.text import one_line
-from ajet_swarm.http.interface import Request, Response, Streamed, Transport
+from ajet_swarm.http.interface import Request, Response, Streamed
 from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
-
-__all__ = [
-    "HttpTransport",
-    "Request",
-    "Response",
-    "Streamed",
-    "TimedOut",
-    "TooLarge",
-    "Transport",
-    "TransportError",
-    "Unreachable",
-]
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 """Bytes of the largest response; a pool of 10,000 cached episodes takes about 2 MB."""
@@ -107,15 +94,8 @@ class HttpTransport:
             body.close()
 
     async def _whole(self, request: Request) -> Response:
-        with _mapped_errors(request) as progress:
-            async with asyncio.timeout(request.timeout):
-                response = await self._open(request, progress)
-                body = _Body(self, request, response)
-                try:
-                    content = await body.read_all()
-                finally:
-                    body.close()
-        return Response(body.status, body.headers, content)
+        async with self.stream(request) as answer:
+            return await answer.whole()
 
     async def _open(self, request: Request, progress: "_Progress") -> aiohttp.ClientResponse:
         """Send a request and return its response with an unread body."""
@@ -153,7 +133,7 @@ class HttpTransport:
         connector = aiohttp.TCPConnector(
             limit=0,
             keepalive_timeout=KEEP_ALIVE,
-            resolver=_ThreadResolver(),
+            resolver=aiohttp.ThreadedResolver(loop=cast(Any, _Threads())),
             use_dns_cache=False,
         )
         loop = asyncio.get_running_loop()
@@ -195,7 +175,7 @@ class _Body:
         transport: HttpTransport,
         request: Request,
         response: aiohttp.ClientResponse,
-        deadline: float | None = None,
+        deadline: float,
     ) -> None:
         self._transport, self._request, self._response = transport, request, response
         self._deadline = deadline
@@ -209,14 +189,16 @@ class _Body:
             async with asyncio.timeout_at(self._deadline):
                 return await self._response.content.readany()
 
-    async def read_all(self) -> bytes:
-        """Return the whole body; the caller bounds the time and maps the errors."""
-        content, parts, size = self._response.content, [], 0
-        while not content.at_eof():
-            parts.append(await content.readany())
-            size += len(parts[-1])
-            self.hold(size)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    async def whole(self) -> Response:
+        """See `Streamed.whole`."""
+        body = bytearray()
+        try:
+            while part := await self.read():
+                body += part
+                self.hold(len(body))
+            return Response(self.status, self.headers, bytes(body))
+        finally:
+            body.clear()  # an error and its frames refer to it
 
     def hold(self, size: int) -> None:
         """See `Streamed.hold`."""
@@ -282,32 +264,16 @@ class _Response(aiohttp.ClientResponse):
         return response
 
 
-class _ThreadResolver(AbstractResolver):
-    """Resolves names in threads of its own, without the event loop's executor; see `in_thread`."""
+class _Threads:
+    """What a resolver calls of an event loop, on own threads instead of the loop's executor; see
+    `in_thread`."""
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        read = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
-        return [_result(host, *found) for found in await in_thread(read)]
+    async def getaddrinfo(self, host: str, port: int, **hints: Any) -> Any:
+        find = partial(socket.getaddrinfo, host, port, hints["family"], hints["type"])
+        return await in_thread(find)
 
-    async def close(self) -> None:
-        """Nothing to release."""
-
-
-def _result(
-    name: str, family: int, kind: int, protocol: int, canonical: str, address: tuple[Any, ...]
-) -> ResolveResult:
-    """Return what `socket.getaddrinfo` found, as aiohttp wants it."""
-    zone = f"%{address[3]}" if len(address) == 4 and address[3] else ""
-    return ResolveResult(
-        hostname=name,
-        host=f"{address[0]}{zone}",
-        port=address[1],
-        family=family,
-        proto=protocol,
-        flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-    )
+    async def getnameinfo(self, address: Any, flags: int) -> Any:
+        return await in_thread(partial(socket.getnameinfo, address, flags))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from ajet_swarm.client.synchronous import SwarmClient, join
 from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, TrainingFinished
 from ajet_swarm.protocol.models import OpenaiBaseUrlAndApiKey, Task, WorkflowOutput
-from ajet_swarm.runs.executors import FOREVER, ONCE, Retry, attempt
+from ajet_swarm.runs.executors import Result, Retry, SlidingThreadPoolExecutor, attempt
 from ajet_swarm.runs.record import RunRecord
 
 log = logging.getLogger(__name__)
@@ -22,29 +22,6 @@ R = TypeVar("R")
 
 DEFAULT_THREADS = 64
 """Largest default number of threads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result(Generic[T, R]):
-    """Result of one episode of a run.
-
-    Attributes:
-        value: Return value of the function; None after a failure.
-        error: The last failure, or the reason why the episode was not run; None on success.
-        tries: Number of tries; 0 if the episode was not run, or the record contains it.
-        seconds: Seconds from the first try to the end of the last.
-    """
-
-    task: T
-    value: R | None
-    error: Exception | None
-    tries: int
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether the episode succeeded."""
-        return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +70,9 @@ class _Run(Generic[T, R]):
         if record is not None:
             self._resume(record)
         self.waiting = [at for at, result in enumerate(self.results) if result is None]
-        self._done = self._resumed = len(tasks) - len(self.waiting)
+        self._resumed = len(tasks) - len(self.waiting)
         self._left = Counter(self._keys[at] for at in self.waiting)
+        """Unfinished episodes of each group."""
         self._open: set[str] = set()
         self._running = self._failed = 0
         self._changed = threading.Condition()
@@ -114,14 +92,12 @@ class _Run(Generic[T, R]):
 
     def work(self) -> None:
         """Run episodes until none is left: target of each thread."""
-        while (index := self._take()) is not None:
-            try:
-                self._one(index)
-            except BaseException as error:  # noqa: BLE001  raised in the caller's thread
-                self._fault = self._fault or error
-                self.halt()
-            finally:
-                self._finish(self._keys[index])
+        try:
+            while (index := self._take()) is not None:
+                self._run(index)
+        except BaseException as error:  # noqa: BLE001  raised in the caller's thread
+            self._fault = self._fault or error
+            self.halt()
 
     def _take(self) -> int | None:
         """Return the index of the next episode, or None at the end; wait while none may start."""
@@ -137,29 +113,26 @@ class _Run(Generic[T, R]):
                 self._changed.wait()
             return None
 
-    def _finish(self, key: str) -> None:
-        with self._changed:
-            self._left[key] -= 1
-            if not self._left[key]:
-                self._open.discard(key)
-                self._changed.notify_all()
-
-    def _one(self, index: int) -> None:
+    def _run(self, index: int) -> None:
         task, key = self.tasks[index], self._keys[index]
-        tried = attempt(lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
+        tried = attempt(task, lambda: self.func(task), self.retry, self.stop, f"episode of {key}")
         if isinstance(tried.error, TrainingFinished):
             raise tried.error
         if tried.error is None and self.record is not None:
             self.record.add(key, tried.value)
         with self._changed:
-            self.results[index] = Result(task, tried.value, tried.error, tried.tries, tried.seconds)
+            self.results[index] = tried
             self._running -= 1
-            self._done += 1
             self._failed += tried.error is not None
+            self._left[key] -= 1
+            if not self._left[key]:
+                self._open.discard(key)
+                self._changed.notify_all()
             if self.progress is not None:
+                total, running = len(self.tasks), self._running
+                done = total - len(self.waiting) - running
                 seconds = time.monotonic() - self._began
-                counts = (self._done, len(self.tasks), self._failed, self._resumed, self._running)
-                self.progress(Progress(*counts, seconds))
+                self.progress(Progress(done, total, self._failed, self._resumed, running, seconds))
 
     def halt(self) -> None:
         """Stop the start of further episodes."""
@@ -260,7 +233,7 @@ def run_episodes_until_all_complete(
         tasks,
         func,
         max_workers=max(1, len(tasks)) if max_workers is None else max_workers,
-        retry=retry or (FOREVER if auto_retry else ONCE),
+        retry=retry or Retry(tries=None if auto_retry else 1),
         progress=progress,
         record=record,
     )
@@ -321,8 +294,6 @@ def auto_train_with_dataset(
         remote_batch_size: Tasks of a batch.
         max_parallel: Threads.
     """
-    from ajet_swarm.runs.executors import SlidingThreadPoolExecutor
-
     run = rollout(swarm_worker, execute_agent)
     with SlidingThreadPoolExecutor(
         workers=remote_batch_size * local_grpo_n, max_parallel=max_parallel

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 from ajet_swarm.client.synchronous import BEAT, acquire, join
 from ajet_swarm.common.errors import AjetError, UsageError
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 _REPORTS = threading.RLock()
@@ -62,19 +63,28 @@ class Retry:
         return self.tries is not None and tried >= self.tries
 
 
-ONCE = Retry(tries=1)
-FOREVER = Retry(tries=None)
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T, R]):
+    """Result of all tries of one episode, or of another job.
 
+    Attributes:
+        task: The task of the episode.
+        value: Return value of the function; None after a failure.
+        error: The last failure, or the reason why the episode was not run; None on success.
+        tries: Number of tries; 0 if the episode was not run, or the record contains it.
+        seconds: Seconds from the first try to the end of the last.
+    """
 
-@dataclass(slots=True)
-class AttemptResult:
-    """Result of all tries."""
+    task: T
+    value: R | None
+    error: Exception | None
+    tries: int
+    seconds: float
 
-    value: Any = None
-    error: Exception | None = None
-    tries: int = 0
-    seconds: float = 0.0
-    """Seconds from the first try to the end of the last."""
+    @property
+    def ok(self) -> bool:
+        """Whether the episode succeeded."""
+        return self.error is None
 
 
 def stop_quietly(stop: threading.Event) -> None:
@@ -84,33 +94,33 @@ def stop_quietly(stop: threading.Event) -> None:
 
 
 def attempt(
-    work: Callable[[], object],
+    task: T,
+    work: Callable[[], R],
     retry: Retry,
     stop: threading.Event,
     name: str,
     pause_after: Callable[[int], float] | None = None,
-) -> AttemptResult:
+) -> Result[T, R]:
     """Run `work` until it succeeds or has no tries left.
 
     An `Exception` is returned in the result; others, such as an interrupt, are raised.
 
     Args:
+        task: Task of the result.
         work: The function.
         retry: Number of tries and pauses.
         stop: Event that ends the tries.
         name: Name of the work in log messages.
         pause_after: Returns the seconds to wait after so many failures, instead of `retry`.
     """
-    tried = AttemptResult()
-    began = time.monotonic()
+    tries, began = 0, time.monotonic()
     while True:
-        tried.tries += 1
+        tries += 1
         try:
-            tried.value, tried.error = work(), None
+            return Result(task, work(), None, tries, time.monotonic() - began)
         except Exception as error:  # code of a script may raise anything
-            tried.error = error
-            last = retry.ends(error, tried.tries) or stop.is_set()
-            pause = 0.0 if last else (pause_after or retry.pause)(tried.tries)
+            last = retry.ends(error, tries) or stop.is_set()
+            pause = 0.0 if last else (pause_after or retry.pause)(tries)
             with _REPORTS:
                 ending = stop.is_set() or isinstance(error, TrainingFinished)
                 log.log(
@@ -118,18 +128,14 @@ def attempt(
                     logging.INFO if ending else logging.WARNING,
                     "%s failed (try %d)%s: %s",
                     name,
-                    tried.tries,
+                    tries,
                     "" if last else f", again in {pause:.1f} s",
                     str(error) or type(error).__name__,
                     # Log a traceback only for errors of the script.
                     exc_info=None if isinstance(error, AjetError) else error,
                 )
-            last = last or stop.wait(pause)
-        else:
-            last = True
-        if last:
-            tried.seconds = time.monotonic() - began
-            return tried
+            if last or stop.wait(pause):
+                return Result(task, None, error, tries, time.monotonic() - began)
 
 
 def retry_with_backoff(
@@ -155,6 +161,7 @@ def retry_with_backoff(
             own = getattr(args[0], max_retry_attr, None) if max_retry_attr and args else None
             tries = own if isinstance(own, int) and own > 0 else max(1, max_retry)
             tried = attempt(
+                None,
                 lambda: func(*args, **kwargs),
                 Retry(tries, never=()),
                 threading.Event(),
@@ -187,7 +194,7 @@ class _Pool:
     def __init__(self, threads: int, retry: Retry | None = None, auto_retry: bool = False) -> None:
         if threads < 1:
             raise SwarmError(f"{threads} threads", type(self).__name__, "At least one")
-        self._retry = retry or (FOREVER if auto_retry else ONCE)
+        self._retry = retry or Retry(tries=None if auto_retry else 1)
         self._stop = threading.Event()
         self._finished: TrainingFinished | None = None
         """Error of a job that failed because training is complete; the next submit raises it."""
@@ -222,7 +229,7 @@ class _Pool:
     def _try(self, work: Callable[[], Any], name: str) -> Any:
         if self._stop.is_set():
             raise Stopped(name)
-        tried = attempt(work, self._retry, self._stop, name)
+        tried = attempt(None, work, self._retry, self._stop, name)
         if isinstance(tried.error, TrainingFinished):
             self._finished = tried.error
         if tried.error is not None:

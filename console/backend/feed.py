@@ -13,7 +13,7 @@ from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from console.session.app_state import EVERYTHING, Link, Session
-from console.session.unread import WHOLE
+from console.session.history import WHOLE
 from core.events import Event, GroupEvent
 from core.roles import Identity
 from core.state import reduce

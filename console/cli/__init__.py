@@ -14,7 +14,7 @@ import click
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean
-from console.cli.output import Output, opened
+from console.cli.output import Declined, Output, opened
 from console.cli.tree import NAME, parse
 
 _COLLECTIONS = (50_000, 20, 20)
@@ -46,35 +46,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str], printed: Output) -> int:
     """Run one command, print its result, and return the exit code."""
-    failure: BaseException | None = None
+    failure: AjetError | None = None
     try:
         if "_AJET_CONSOLE_COMPLETE" in os.environ:
-            from console.cli.system.completion import complete
+            from console.cli.system.shell import complete
 
             return complete()
         args = parse(words)
-        values = vars(args)
-        printed.configure(
-            args.words, json=values.get("json", False), dry_run=values.get("dry_run", False)
-        )
+        printed.configure(args)
         code: int = args.handler(args)
     except click.exceptions.Exit as done:  # help or version
         return done.exit_code
     except click.UsageError as error:
-        failure, code = _refused(error, printed), 2
+        failure = _refused(error, printed)
+        code = failure.exit_code
     except BrokenPipeError:
         raise
-    except AjetError as error:
-        failure, code = error, _failed(error)
-    except ExceptionGroup as several:
-        failure = _first(several)
-        code = _failed(failure)
-    except KeyboardInterrupt as error:
-        failure, code = error, 130
+    except Declined as no:
+        printed.say(str(no))
+        code = 1
+    except KeyboardInterrupt:
+        failure, code = AjetError("interrupted"), 130
     except SystemExit as leaving:  # a signal ended the setup
         return leaving.code if isinstance(leaving.code, int) else 0
     except Exception as error:  # noqa: BLE001 - the outermost boundary: one line, no traceback
-        failure, code = error, _failed(error)
+        failure = _failed(error)
+        code = failure.exit_code
     printed.close(code, failure)
     sys.stdout.flush()
     return code
@@ -108,24 +105,19 @@ def _spare_command_line_of_httpx() -> None:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None: not importable
 
 
-def _failed(error: Exception) -> int:
-    """Write an error to standard error and return the exit code."""
+def _failed(error: Exception) -> AjetError:
+    """Write an error to standard error and return it: of concurrent work, the first of ours."""
+    if isinstance(error, ExceptionGroup):
+        error = error.subgroup(AjetError) or error
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
     if isinstance(error, AjetError):
         sys.stderr.write(f"ajet-console: {error}\n")
-        return error.exit_code
+        return error
+    what = " ".join(f"internal error, {type(error).__name__}: {error}".split())
+    shown = AjetError(what, todo="AJET_CONSOLE_DEBUG=1 shows where")
     if os.environ.get("AJET_CONSOLE_DEBUG") == "1":
         logging.getLogger("ajet-console").error("internal error", exc_info=error)
     else:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        hint = "AJET_CONSOLE_DEBUG=1 shows where"
-        sys.stderr.write(f"ajet-console: internal error, {what}. {hint}\n")
-    return 1
-
-
-def _first(several: "ExceptionGroup[Exception]") -> Exception:
-    """Return the error of concurrent work to report: the first AjetError, else the first."""
-    ours = several.subgroup(AjetError)
-    error: Exception = ours if ours is not None else several
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        sys.stderr.write(f"ajet-console: {shown}\n")
+    return shown

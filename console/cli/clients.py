@@ -3,6 +3,7 @@
 import contextlib
 
 from console.cli.options import PROXY, Args, argument, flag, takes
+from console.cli.output import say_result
 from console.clients import catalog
 from console.clients.catalog import (
     ANY_KEY,
@@ -37,9 +38,8 @@ def clients(args: Args) -> int:
         UsageError: there is no client with that name.
     """
     from ajet_swarm.common.errors import UsageError
-    from console.cli.common import cert_of, existing_home, proxy_url, say, say_json, say_result
-    from console.cli.effective import client_key, effective
-    from console.clients.window import AGENT_PROMPT, SMALL, window_of
+    from console.cli.common import cert_of, client_key, effective, existing_home, proxy_url
+    from console.clients.catalog import AGENT_PROMPT, SMALL, window_of
     from core.runtime.sockets import public_url
 
     if args.names:
@@ -66,28 +66,23 @@ def clients(args: Args) -> int:
         with contextlib.suppress(UsageError):  # without the key, the context window is unknown
             own = client_key(settings, home) if requires_key and not args.url else ""
         context = window_of(base, own, cert_of(home))
-    filled = {
-        match.name: [
-            fill(line, base, key, model, context or DEFAULT_CONTEXT) for line in lines(match)
-        ]
+    values = (base, key, model, context or DEFAULT_CONTEXT)
+    rows = [
+        {
+            "name": match.name,
+            "title": match.title,
+            "settings": "\n".join(fill(line, *values) for line in lines(match)),
+        }
         for match in matches
-    }
-    if args.json:
-        rows = [
-            {"name": match.name, "title": match.title, "settings": "\n".join(filled[match.name])}
-            for match in matches
-        ]
-        say_json({"base_url": base, "model": model, "clients": rows})
-        return 0
-    for line in (line for settings_lines in filled.values() for line in settings_lines):
-        say(line)
+    ]
+    shown = [line for row in rows for line in row["settings"].split("\n")]
     is_agent = any(match.agent for match in matches)
     if is_agent and context is not None and context < AGENT_PROMPT:
-        say(f"# {SMALL.format(context=context)}")
-    say(f"# {fill(SESSIONS, base)}")
+        shown.append(f"# {SMALL.format(context=context)}")
+    shown.append(f"# {fill(SESSIONS, base)}")
     if requires_key and not args.show_key:
-        say(f"# {fill(KEYS, key=OWN_KEY)}")
-    return 0
+        shown.append(f"# {fill(KEYS, key=OWN_KEY)}")
+    return say_result(args, {"base_url": base, "model": model, "clients": rows}, shown)
 
 
 def lines(client: Client) -> list[str]:

@@ -1,16 +1,17 @@
 """`doctor`: check the installation, and print what is wrong and how to fix it."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import plain
-from console.cli.common import count, existing_home, say, say_json, settings_of
-from console.cli.effective import of_proxy
+from ajet_swarm.common.errors import AjetError
+from ajet_swarm.common.text import plain, plural
+from console.cli.common import base_url, existing_home, of_proxy, settings_of
 from console.cli.options import PROXY, Args, option, takes
+from console.cli.output import say_result
 from console.doctor import examine
 from console.doctor.finding import CheckContext, Finding
 from core.runtime.home import Home
@@ -21,14 +22,13 @@ _COLOURS = {"ok": "32", "warn": "33", "fail": "31"}
 
 @takes(
     option(
-        "--swarm-url",
-        "[NAME=]URL",
+        "--swarm-url [NAME=]URL",
         "check this swarm server instead of those in the settings",
         multiple=True,
     ),
-    option("--hooks", "DIR", "check this reward function", type=Path),
-    option("--host", "ADDRESS", "address for the fake vLLM to listen on"),
-    option("--port", "N", "port for the fake vLLM", type=int),
+    option("--hooks DIR", "check this reward function", type=Path),
+    option("--host ADDRESS", "address for the fake vLLM to listen on"),
+    option("--port N", "port for the fake vLLM", type=int),
     PROXY,
     notes=(
         "Exit code: 0 no check fails (warnings do not count), 1 a check fails, 2 wrong use. "
@@ -44,8 +44,7 @@ def doctor(args: Args) -> int:
     Raises:
         UsageError: `--url` is not a URL.
     """
-    if args.url and not args.url.startswith(("http://", "https://")):
-        raise UsageError("not an address", f"--url {args.url}", "Give http://HOST:PORT")
+    url = base_url(args.url, "--url") if args.url else ""
     home = existing_home(args)
     settings, trouble = _settings(args, home)
     started = _started(args, home) if settings is not None else None
@@ -55,7 +54,7 @@ def doctor(args: Args) -> int:
         settings=settings,
         trouble=trouble,
         hooks=args.hooks,
-        url=(args.url or "").rstrip("/").removesuffix("/v1"),
+        url=url,
         token_file=args.token_file.expanduser() if args.token_file else None,
         servers={} if settings is None or settings.upstream.url else settings.servers(),
     )
@@ -89,21 +88,19 @@ def _started(args: Args, home: Home) -> Settings | None:
 
 def _print(args: Args, home: Home, findings: Sequence[Finding]) -> None:
     counts = {level: sum(finding.level == level for finding in findings) for level in _COLOURS}
-    if args.json:
-        checks = [asdict(finding) for finding in findings]
-        say_json({"home": str(home.root), "counts": counts, "checks": checks})
-        return
+    checks = [asdict(finding) for finding in findings]
+    lines: list[str] = []
     for finding in findings:
-        say(f"{_level(finding.level)}  {finding.area:<9} {finding.name:<16} {plain(finding.text)}")
+        head = f"{_level(finding.level)}  {finding.area:<9} {finding.name:<16}"
+        lines.append(f"{head} {plain(finding.text)}")
         if finding.todo:
-            say(f"{'':<6}{'':<9} {'':<16} → {plain(finding.todo)}")
-    warnings, failures = count(counts["warn"], "warning"), count(counts["fail"], "failure")
-    say(f"{counts['ok']} ok, {warnings}, {failures}")
+            lines.append(f"{'':<6}{'':<9} {'':<16} → {plain(finding.todo)}")
+    warnings, failures = plural(counts["warn"], "warning"), plural(counts["fail"], "failure")
+    lines.append(f"{counts['ok']} ok, {warnings}, {failures}")
+    say_result(args, {"home": str(home.root), "counts": counts, "checks": checks}, lines)
 
 
 def _level(level: str) -> str:
-    import os
-
     word = f"{level:<4}"
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return word

@@ -3,22 +3,16 @@
 import asyncio
 import datetime as dt
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import (
-    confirm,
-    existing_home,
-    say,
-    say_json,
-    send_command,
-    settings_of,
-)
+from console.cli.common import existing_home, send_command, settings_of
 from console.cli.options import YES, Args, Range, flag, option, takes
-from console.cli.output import output
+from console.cli.output import agree, say, say_json, say_result, would
 from core.journal.damage import find_damage
 from core.journal.file import SIBLINGS
 from core.journal.prune import KEEP_GROUPS, Pruner, Retention
@@ -26,6 +20,7 @@ from core.journal.read_only import JournalFile
 from core.journal.stats import JournalStats, PrunePlan, check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from core.runtime.home import Home, Role, running
+from core.settings import JournalSettings
 
 
 def _home(args: Args) -> Home:
@@ -40,13 +35,6 @@ def _home(args: Args) -> Home:
     return home
 
 
-def _read(path: Path) -> JournalStats:
-    with JournalFile(path) as file:
-        pinned = file.load_state().engine_runs.pinned_spans()
-        with file.reading() as db:
-            return journal_stats(db, pinned)
-
-
 # --- stats --------------------------------------------------------------------------------------
 
 
@@ -54,48 +42,51 @@ def _read(path: Path) -> JournalStats:
 def stats(args: Args) -> int:
     """Show the size of the journal."""
     home = _home(args)
-    known, limits = _read(home.journal), settings_of(home).journal
-    sizes = {
-        end: path.stat().st_size
-        for end in ("", *SIBLINGS)
-        if (path := Path(f"{home.journal}{end}")).exists()
-    }
+    file = JournalFile(home.journal)
+    pinned = file.load_state().engine_runs.pinned_spans()
+    with file.reading() as db:
+        known = journal_stats(db, pinned)
+    limits = settings_of(home).journal
+    paths = {end: Path(f"{home.journal}{end}") for end in ("", *SIBLINGS)}
+    sizes = {end: path.stat().st_size for end, path in paths.items() if path.exists()}
     on_disk, wal = sum(sizes.values()), sizes.get("-wal", 0)
-    if args.json:
-        row = msgspec.to_builtins(known)
-        row |= {"file": str(home.journal), "on_disk": on_disk, "wal": wal}
-        say_json({**row, "limits": msgspec.to_builtins(limits)})
-        return 0
-    say(f"{home.journal}: {_size(on_disk)} on disk, {_size(known.used)} in use")
-    say(
-        f"  including {_size(wal)} of write-ahead log (-wal), which SQLite removes when the proxy "
-        "ends"
-    )
-    say(f"  schema {known.schema}, {known.events} events, {known.messages} messages")
+    data = {
+        **msgspec.to_builtins(known),
+        "file": str(home.journal),
+        "on_disk": on_disk,
+        "wal": wal,
+        "limits": msgspec.to_builtins(limits),
+    }
+    return say_result(args, data, _stats_lines(home, known, limits, on_disk, wal))
+
+
+def _stats_lines(
+    home: Home, known: JournalStats, limits: JournalSettings, on_disk: int, wal: int
+) -> Iterator[str]:
+    yield f"{home.journal}: {_size(on_disk)} on disk, {_size(known.used)} in use"
+    removed = "which SQLite removes when the proxy ends"
+    yield f"  including {_size(wal)} of write-ahead log (-wal), {removed}"
+    yield f"  schema {known.schema}, {known.events} events, {known.messages} messages"
     pinned = f", {known.pinned} in pinned runs" if known.pinned else ""
     each = f", {_size(known.used // known.groups)} per group" if known.groups else ""
-    say(f"  {known.groups} groups: {known.rated} rated, {known.open} open{pinned}{each}")
+    yield f"  {known.groups} groups: {known.rated} rated, {known.open} open{pinned}{each}"
     if known.groups:
-        say(f"  from {_day(known.oldest)} to {_day(known.newest)}")
+        yield f"  from {_day(known.oldest)} to {_day(known.newest)}"
     if known.pruned_until:
-        say(
-            f"  the history starts at {_day(known.pruned_until)}: "
-            f"{known.pruned_groups} older groups were deleted"
-        )
+        deleted = f"{known.pruned_groups} older groups were deleted"
+        yield f"  the history starts at {_day(known.pruned_until)}: {deleted}"
     days = f"{limits.keep_days:g} days" if limits.keep_days else "no limit"
     size = _size(limits.keep_bytes) if limits.keep_bytes else "no limit"
-    say(f"  journal.keep_days: {days}, journal.keep_bytes: {size}")
-    return 0
+    yield f"  journal.keep_days: {days}, journal.keep_bytes: {size}"
 
 
 # --- prune --------------------------------------------------------------------------------------
 
 
 @takes(
-    option("--days", "N", "delete groups older than N days; else journal.keep_days", type=Range(0)),
+    option("--days N", "delete groups older than N days; else journal.keep_days", type=Range(0)),
     option(
-        "--bytes",
-        "N",
+        "--bytes N",
         "delete the oldest groups until N bytes are in use; else journal.keep_bytes",
         type=IntRange(0),
     ),
@@ -109,28 +100,24 @@ def prune(args: Args) -> int:
     days = limits.keep_days if args.days is None else args.days
     size = limits.keep_bytes if args.bytes is None else args.bytes
     keep = Retention(days, size, args.rated)
-    with JournalFile(home.journal) as file:
-        state = file.load_state()
-        with file.reading() as db:
-            pinned = state.engine_runs.pinned_spans()
-            plan = plan_pruning(db, keep, pinned, state.inbox_ids())
+    file = JournalFile(home.journal)
+    state = file.load_state()
+    with file.reading() as db:
+        pinned = state.engine_runs.pinned_spans()
+        plan = plan_pruning(db, keep, pinned, state.inbox_ids())
     if plan.nothing:
         say("the journal is within its limits: there is nothing to delete")
         return 0
     for line in _plan_lines(plan, keep):
         say(line)
-    if not confirm("Prune the journal", "history that cannot be restored", args.yes):
-        say("nothing was changed")
-        return 1
-    if output().dry_run:
-        say(output().plan(f"would prune {home.journal}"))
+    agree("Prune the journal", ["It loses history that cannot be restored."], args.yes)
+    if would(f"prune {home.journal}"):
         return 0
-    proxy = running(home, "proxy")
-    if proxy is not None:
+    if (proxy := running(home, "proxy")) is not None:
         values = {"days": days, "bytes": size, "rated": args.rated}
-        say(asyncio.run(send_command(args, "journal.prune", values, proxy.url)))
-        return 0
-    say(_prune_here(home, keep))
+        say(asyncio.run(send_command(args, "journal.prune", values, proxy.url)).message)
+    else:
+        say(_prune_here(home, keep))
     return 0
 
 
@@ -179,7 +166,8 @@ def check(args: Args) -> int:
         say(f"{home.journal}: damaged pages: {damage}")
         say("Restart the proxy: it sets the damaged file aside and keeps what can be read")
         return 1
-    with JournalFile(home.journal) as file, file.reading() as db:
+    file = JournalFile(home.journal)
+    with file.reading() as db:
         result = check_rows(db)
     if args.json:
         say_json({"file": str(home.journal), **msgspec.to_builtins(result)})

@@ -1,8 +1,9 @@
-"""`run mock`: run the mock user as a separate process."""
+"""`run mock` and `progress probe-set`: what is done with the rows of a dataset."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,31 +11,27 @@ from click import IntRange
 from msgspec.structs import replace
 
 from ajet_swarm.common.errors import UsageError
+from ajet_swarm.common.text import plural
 from ajet_swarm.common.urls import web_address
 from console.cli.common import (
     NotRunning,
     cert_of,
-    confirm,
+    client_key,
     connected,
-    count,
+    effective,
     open_home,
     proxy_url,
-    say,
-    say_json,
     settings_of,
     snapshot,
-    warn_of_other_mock,
 )
-from console.cli.effective import client_key, effective
 from console.cli.options import COLUMNS, PROXY, Args, Range, argument, flag, option, takes
-from console.cli.output import output
+from console.cli.output import agree, say, say_json, would
 from console.models.datasets import find_dataset
 from console.text.values import fields_of
-from core.events import Event
+from core.events import ProbePrompt
 from core.runtime.home import Home
 from core.runtime.secrets import env_key
 from core.settings import Settings
-from core.state import State
 
 if TYPE_CHECKING:
     from mock.tally import RunCounters
@@ -43,6 +40,7 @@ if TYPE_CHECKING:
     from mock.users.persona import UserOptions
 
 
+_COUNT = IntRange(1, 1_000_000)
 _ROWS = (
     argument(
         "dataset",
@@ -51,57 +49,52 @@ _ROWS = (
         required=False,
     ),
     COLUMNS,
-    option("--passes", "N", "number of passes over the dataset", type=IntRange(1, 1_000_000)),
-    option("--seed", "N", "shuffle each pass with this seed", type=int),
-    option("--split", None, "ask only this part of the dataset", choices=("train", "held-out")),
+    option("--passes N", "number of passes over the dataset", type=_COUNT, default=1),
+    option("--seed N", "shuffle each pass with this seed", type=int),
+    option("--split", "ask only this part of the dataset", choices=("train", "held-out")),
     option(
-        "--held-out",
-        "SHARE",
+        "--held-out SHARE",
         "share of the rows held out, by a hash of the query (0.1)",
         type=Range(0, 1),
     ),
     option(
-        "--target",
-        "FILE",
+        "--target FILE",
         "application to ask: a target file, or the name of a shipped target (see "
         "docs/guide/mock-user.md)",
         dest="target_file",
     ),
     flag("--dry", "only test the target with one row, which is not trained on"),
-    option("--base-url", "URL", "any OpenAI-compatible URL; else the proxy that runs in the home"),
-    option("--api-key", "KEY", "API key for that URL"),
-    option("--model", "NAME", "model to request", default="ajet"),
+    option("--base-url URL", "any OpenAI-compatible URL; else the proxy that runs in the home"),
+    option("--api-key KEY", "API key for that URL"),
+    option("--model NAME", "model to request", default="ajet"),
 )
 
 
 _USERS = (
-    option("--user-url", "URL", "its OpenAI-compatible URL"),
-    option("--user-model", "NAME", "its model name"),
-    option("--user-key-env", "NAME", "environment variable with its API key"),
+    option("--user-url URL", "its OpenAI-compatible URL"),
+    option("--user-model NAME", "its model name"),
+    option("--user-key-env NAME", "environment variable with its API key"),
 )
 
 
 _PACE = (
-    option("--concurrency", "N", "number of requests in flight (3)", type=IntRange(1, 10_000)),
-    option("--pace", "SECONDS", "pause of each worker between two requests", type=Range(0, 86_400)),
+    option("--concurrency N", "number of requests in flight (3)", type=IntRange(1, 10_000)),
+    option("--pace SECONDS", "pause of each worker between two requests", type=Range(0, 86_400)),
     option(
-        "--rate",
-        "R",
+        "--rate R",
         "open loop: R requests per second at random times, however many are in flight",
         type=Range(0.001, 1_000),
     ),
-    option("--timeout", "SECONDS", "time limit of an answer", type=Range(0.1, 86_400)),
+    option("--timeout SECONDS", "time limit of an answer", type=Range(0.1, 86_400)),
     flag("--pause-sync", "pause while no engine accepts episodes"),
-    option("--updates", "N", "stop after N policy updates", type=IntRange(1, 1_000_000)),
+    option("--updates N", "stop after N policy updates", type=_COUNT),
     option(
-        "--results",
-        "FILE",
+        "--results FILE",
         "append one JSON line per row: answer, group, reward, seconds, error",
         type=Path,
     ),
     option(
-        "--results-wait",
-        "SECONDS",
+        "--results-wait SECONDS",
         "time to wait for a row's reward before its line is written (60)",
         type=Range(0, 86_400),
         default=60.0,
@@ -124,11 +117,22 @@ _PACE = (
     ),
 )
 def mock(args: Args) -> int:
-    """Run the mock user."""
-    warn_of_other_mock()
+    """Run the mock user.
+
+    Raises:
+        UsageError: two flags exclude each other, or one is invalid.
+        NotRunning: there is nothing to ask.
+    """
+    from console.backend.mock_process import REMEDY, mock_collision
+
+    if collision := mock_collision():
+        sys.stderr.write(f"ajet-console: warning: {collision}. {REMEDY}\n")
     home = open_home(args)
     settings = settings_of(home, mock__dataset=args.dataset)
-    _check(args)
+    if args.rate is not None and (args.pace or args.concurrency):
+        what = f"--rate and {'--pace' if args.pace else '--concurrency'} exclude each other"
+        todo = "With --rate, a request does not wait for earlier answers"
+        raise UsageError(what, "--rate", todo)
     url = proxy_url(args, home)
     if not (url or args.base_url):
         raise NotRunning(
@@ -137,15 +141,18 @@ def mock(args: Args) -> int:
             "Start `ajet-console` or `ajet-console run proxy`, or give --base-url",
         )
     from core.runtime.log_format import setup
-    from mock.user_requests import run
+    from mock.user_requests import check, run
 
     setup()
     options = _options(args, home, settings, url)
-    if url and not (args.dry or args.yes) and not _agreed(args, home, url):
-        say("nothing was started")
-        return 1
+    if url and not (args.dry or args.yes):
+        _ask_while_paused(args, url)
     if args.dry_run:
-        return _would_ask(options, has_control=bool(url))
+        rows = asyncio.run(check(options, has_control=bool(url)))
+        target = options.target if options.spec else options.endpoint.base_url
+        times = plural(options.choice.passes, "time")
+        would(f"ask {plural(rows, 'row')} of {options.dataset} through {target}, {times}")
+        return 0
     report = _print_counts if args.json else None
     if not url:
         return run(options, report=report)
@@ -176,14 +183,14 @@ def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptio
         dataset=find_dataset(home, settings.mock.dataset),
         endpoint=ModelEndpoint(
             base_url=args.base_url or f"{url}/v1",
-            api_key=args.api_key or ("" if args.base_url else _proxy_key(args, home)),
+            api_key=args.api_key
+            or ("" if args.base_url else client_key(effective(args, home), home)),
             model=args.model,
             cert=cert_of(home),
             sessions=not args.base_url,
         ),
         target=f"target:{spec.label}" if spec else args.base_url or "proxy",
         spec=spec,
-        dry=args.dry,
         user=_user(args, spec),
         timeout=args.timeout or 300.0,
         columns=read_columns(args.columns or ""),
@@ -195,14 +202,13 @@ def _options(args: Args, home: Home, settings: Settings, url: str) -> "MockOptio
             pause_sync=args.pause_sync,
         ),
         choice=RowSelection(
-            passes=args.passes or 1,
+            passes=args.passes,
             seed=args.seed,
             split=args.split or ("train" if args.held_out is not None else None),
             held_out=0.1 if args.held_out is None else args.held_out,
         ),
-        restart=args.restart,
         results=args.results.expanduser() if args.results is not None else None,
-        results_wait=args.results_wait,
+        **fields_of(args, "dry restart results_wait"),
     )
 
 
@@ -216,11 +222,6 @@ def _print_counts(counters: "RunCounters", ended: str) -> None:
             "seconds": round(counters.seconds, 3),
         }
     )
-
-
-def _proxy_key(args: Args, home: Home) -> str:
-    """Return the key that `/v1` of the proxy requires; empty when it requires none."""
-    return client_key(effective(args, home), home)
 
 
 def _user(args: Args, spec: "Spec | None") -> "UserOptions | None":
@@ -258,28 +259,14 @@ def _user(args: Args, spec: "Spec | None") -> "UserOptions | None":
     return UserOptions(**{"seed": args.seed, **user}, url=url, model=model, key=key)
 
 
-def _check(args: Args) -> None:
-    """Check the flags that depend on each other.
-
-    Raises:
-        UsageError: two flags exclude each other, or a text is too long.
-    """
-    if args.rate is not None and (args.pace or args.concurrency):
-        other = "--pace" if args.pace else "--concurrency"
-        raise UsageError(
-            f"--rate and {other} exclude each other",
-            "--rate",
-            "With --rate, a request does not wait for earlier answers",
-        )
-
-
-def _agreed(args: Args, home: Home, url: str) -> bool:
-    """Ask before rows are answered untrained; True without a question if training goes on.
+def _ask_while_paused(args: Args, url: str) -> None:
+    """Ask before rows are answered untrained; without a question if training goes on.
 
     A proxy that does not answer is left to the run, which waits for it.
 
     Raises:
         UsageError: training is paused, and standard input is not a terminal.
+        Declined: the operator says no.
     """
     from console.screens.progress.model import paused_servers
     from proxy.control.client import ControlLost
@@ -287,78 +274,125 @@ def _agreed(args: Args, home: Home, url: str) -> bool:
     try:
         paused = paused_servers(asyncio.run(snapshot(args, url)))
     except ControlLost:
-        return True
-    if not paused:
-        return True
-    loss = "the training on its rows, which a later start does not repeat"
-    resume = "resume it first: `ajet-console progress resume --all`"
-    return confirm(f"Start the mock user while {paused}", loss, False, resume)
-
-
-def _would_ask(options: "MockOptions", *, has_control: bool) -> int:
-    """Check what the start would check, and say what would be asked."""
-    from mock.user_requests import check
-
-    rows = asyncio.run(check(options, has_control=has_control))
-    target = options.target if options.spec else options.endpoint.base_url
-    message = f"would ask {count(rows, 'row')} of {options.dataset} through {target}"
-    say(output().plan(f"{message}, {count(options.choice.passes, 'time')}"))
-    return 0
+        return
+    if paused:
+        agree(
+            f"Start the mock user while {paused}",
+            ["It loses the training on its rows, which a later start does not repeat."],
+            instead="resume it first: `ajet-console progress resume --all`",
+            otherwise="nothing was started",
+        )
 
 
 @asynccontextmanager
-async def _control(args: Args, url: str) -> AsyncIterator["_Control"]:
+async def _control(args: Args, url: str) -> AsyncIterator[Any]:
     async with connected(args, url) as client:
         yield _Control(client)
 
 
 class _Control:
-    """The proxy's control API with the errors that the mock user expects."""
+    """The proxy's control API with the errors that the mock user expects, see `mock.control`."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    async def register_row(self, row: Mapping[str, Any]) -> str:
-        return str(await self._call("register_row", row))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def call(*args: Any) -> Any:
+            with _errors_of_mock():
+                return await getattr(self._client, name)(*args)
 
-    async def release_row(self, row_id: str) -> None:
-        await self._call("release_row", row_id)
-
-    async def directive(self, mock_id: str) -> str:
-        return str(await self._call("directive", mock_id))
-
-    async def post_fact(self, fact_id: str, event: Event) -> None:
-        await self._call("post_fact", fact_id, event)
-
-    async def snapshot(self) -> State:
-        state: State = await self._call("snapshot")
-        return state
+        return call
 
     async def events(self, after: int, run_id: str) -> AsyncIterator[object]:
-        from proxy.control.client import ControlError, ControlLost
-
         feed = self._client.events(after, run_id=run_id)
         try:
-            async for item in feed:
-                yield item
-        except (ControlLost, ControlError) as error:
-            raise _mock_error(error) from error
+            with _errors_of_mock():
+                async for item in feed:
+                    yield item
         finally:
             await feed.aclose()
 
-    async def _call(self, name: str, *args: Any) -> Any:
-        from proxy.control.client import ControlError, ControlLost
 
-        try:
-            return await getattr(self._client, name)(*args)
-        except (ControlLost, ControlError) as error:
-            raise _mock_error(error) from error
-
-
-def _mock_error(error: Any) -> Exception:
+@contextmanager
+def _errors_of_mock() -> Iterator[None]:
     from mock.control import ControlDown, ControlRefused
+    from proxy.control.client import ControlError, ControlLost
 
-    status = getattr(error, "status", 500)
-    if not status or status >= 500:
-        return ControlDown(error.what, error.where, error.todo)
-    return ControlRefused(error.what, error.where, error.todo, status)
+    try:
+        yield
+    except (ControlLost, ControlError) as error:
+        shown, status = (error.what, error.where, error.todo), getattr(error, "status", 500)
+        if not status or status >= 500:
+            raise ControlDown(*shown) from error
+        raise ControlRefused(*shown, status) from error
+
+
+# --- probe set -----------------------------------------------------------------------------------
+
+MOST = 64
+"""Prompts of the file unless `--most` gives another number."""
+HELD_OUT = 0.1
+"""Share of the rows on the held-out side, as of `run mock --split`."""
+_SHARE, _PROMPTS = Range(0, 1, min_open=True), IntRange(1)
+
+
+@takes(
+    argument("dataset", "file or folder", type=Path),
+    option("--out FILE", "file to write", type=Path, required=True),
+    COLUMNS,
+    option("--held-out SHARE", f"share ({HELD_OUT:g})", type=_SHARE, default=HELD_OUT),
+    option("--most N", f"maximum number of prompts ({MOST})", type=_PROMPTS, default=MOST),
+    notes=(
+        "The held-out side is that of `run mock --split`: train with `run mock DATASET --split "
+        "train`, and set `probe.file` to the file. Rows with several user messages, a persona, "
+        "tools or images are left out.",
+    ),
+)
+def probe_set(args: Args) -> int:
+    """Write the file.
+
+    Raises:
+        AjetError: the dataset cannot be read, has no held-out row, or the file exists.
+    """
+    from proxy.evaluation.probe_set import write_prompts
+    from proxy.held_out import key_of
+
+    if args.out.exists():
+        raise UsageError("the file exists", str(args.out), "Name another, or delete it")
+    prompts: dict[str, ProbePrompt] = {}
+    for prompt in _held_out(args):
+        prompts.setdefault(key_of(prompt), prompt)
+        if len(prompts) == args.most:
+            break
+    if not prompts:
+        todo = "Give a larger share with --held-out"
+        raise UsageError("no usable row is held out", str(args.dataset), todo)
+    count = plural(len(prompts), "prompt")
+    if not would(f"write {count} to {args.out}"):
+        write_prompts(args.out, list(prompts.values()))
+        say(f"{count} written to {args.out}: set probe.file to it, and train with --split train")
+    return 0
+
+
+def _held_out(args: Args) -> Iterator[ProbePrompt]:
+    """Yield the prompts of the rows of the held-out side, in a fixed order."""
+    from mock.dataset import open_dataset
+    from mock.dataset.columns import read_columns
+    from mock.dataset.rows import Row, side_of
+
+    with open_dataset(args.dataset.expanduser(), read_columns(args.columns or "")) as dataset:
+        while dataset.records.scan():
+            pass
+        for position in dataset.order("probe set", seed=0):
+            row = dataset.row(position)
+            if not isinstance(row, Row) or row.then or row.persona or row.tools:
+                continue
+            if row.messages[-1] != {"role": "user", "content": row.query}:
+                continue  # an image, or a conversation that awaits the answer to a tool's result
+            if side_of(row, args.held_out) == "held-out":
+                yield ProbePrompt(
+                    id=row.row_id,
+                    prompt=row.query,
+                    before=row.messages[:-1],
+                    reference=row.reference or "",
+                )

@@ -57,10 +57,11 @@ class Range(click.FloatRange):
         return number if number == number else self.fail(f"{value} is not a number", param, ctx)
 
 
-def option(name: str, metavar: str | None, about: str, **more: Any) -> click.Option:
-    """Return an option with a value; `choices` are its possible values, `dest` its attribute."""
-    names = [name, *filter(None, [more.pop("dest", None)])]
-    return click.Option(names, metavar=metavar, help=about, **_typed(more))
+def option(name: str, about: str, **more: Any) -> click.Option:
+    """Return an option with a value: `--port N`; `choices` are its values, `dest` its attribute."""
+    flag_name, _, metavar = name.partition(" ")
+    names = [flag_name, *filter(None, [more.pop("dest", None)])]
+    return click.Option(names, metavar=metavar or None, help=about, **_typed(more))
 
 
 def flag(name: str, about: str, **more: Any) -> click.Option:
@@ -121,8 +122,7 @@ def flat(parts: Parts, command: str) -> Iterator[click.Parameter | OneOf]:
 
 
 HOME = option(
-    "--home",
-    "DIR",
+    "--home DIR",
     "folder of settings, journal, logs and checkpoints (else AJET_CONSOLE_HOME)",
     type=Path,
 )
@@ -130,41 +130,35 @@ READ_ONLY = flag("--read-only", "refuse if this could change the home or a serve
 JSON = flag("--json", "print the result as JSON")
 DRY_RUN = flag("--dry-run", "show what would be done, and change nothing")
 PROXY = (
-    option("--url", "URL", "proxy to talk to; else the home's own"),
-    option("--token-file", "FILE", "its control token; else the home's own", type=Path),
+    option("--url URL", "proxy to talk to; else the home's own"),
+    option("--token-file FILE", "its control token; else the home's own", type=Path),
 )
 """The proxy to talk to."""
 SWARM_URL = option(
-    "--swarm-url",
-    "[NAME=]URL",
-    "talk to this swarm server directly, without a proxy",
-    multiple=True,
+    "--swarm-url [NAME=]URL", "talk to this swarm server directly, without a proxy", multiple=True
 )
-SERVER = option("--server", "NAME", "swarm server; else the first")
+SERVER = option("--server NAME", "swarm server; else the first")
 SERVERS = one_of(SERVER, flag("--all", "every swarm server"))
-RATER = option("--rater", "NAME", "name of the rater")
-REASON = option("--reason", "TEXT", "why")
+RATER = option("--rater NAME", "name of the rater")
+REASON = option("--reason TEXT", "why")
 YES = flag("--yes", "do not ask; required without a terminal")
 WHERE = option(
-    "--where", "FILTER", "only groups that match; the syntax is that of the console's filter line"
+    "--where FILTER", "only groups that match; the syntax is that of the console's filter line"
 )
 COLUMNS = option(
-    "--columns",
-    "PART=COLUMN,...",
+    "--columns PART=COLUMN,...",
     "columns with unusual names: query=text,reference=label; the parts are query, reference, id, "
     "system, messages, turns, persona, goal, opening, weight, metadata",
 )
-THEME = option("--theme", None, "colours", choices=("dark", "light", "ansi"))
+THEME = option("--theme", "colours", choices=("dark", "light", "ansi"))
 BACKEND = (
     option(
         "--backend",
-        None,
         "numpy: the shipped policy (default); torch: a model of any size on your own card",
         choices=("numpy", "torch"),
     ),
     option(
-        "--model",
-        "MODEL",
+        "--model MODEL",
         "policy to train: `tiny`; with --backend torch a Hugging Face folder, .gguf file, a model "
         "name, or `smollm2` (a download of 93 MB that asks first)",
     ),
@@ -172,31 +166,34 @@ BACKEND = (
 """Options of the embedded engine, for the console and `engine`."""
 SERVING = (
     option(
-        "--swarm-url",
-        "[NAME=]URL",
+        "--swarm-url [NAME=]URL",
         "swarm server, or `embedded`; repeatable (else AJET_SWARM_URL)",
         multiple=True,
     ),
     option(
-        "--upstream",
-        "URL",
+        "--upstream URL",
         "observe mode: send requests to this OpenAI-compatible server, train nothing",
     ),
-    option("--upstream-model", "NAME", "the upstream's model; else the first it lists"),
-    option("--upstream-key-file", "FILE", "file with the upstream's API key"),
-    option("--host", "ADDRESS", "address the fake vLLM listens on"),
-    option("--port", "N", "port of the fake vLLM; 0 takes any free one", type=int),
-    option("--api-key-file", "FILE", "file with the key that /v1 requires"),
-    option("--hooks", "DIR", "folder with your reward function"),
-    option("--rewards", "FILE", "rewards file with gates and weighted parts; else rewards.yaml"),
+    option("--upstream-model NAME", "the upstream's model; else the first it lists"),
+    option("--upstream-key-file FILE", "file with the upstream's API key"),
+    option("--host ADDRESS", "address the fake vLLM listens on"),
+    option("--port N", "port of the fake vLLM; 0 takes any free one", type=int),
+    option("--api-key-file FILE", "file with the key that /v1 requires"),
+    option("--hooks DIR", "folder with your reward function"),
+    option("--rewards FILE", "rewards file with gates and weighted parts; else rewards.yaml"),
     flag("--watch-only", "view only: claim nothing, start nothing, serve no /v1"),
-    option("--tls-cert", "FILE", "serve over TLS with this certificate (PEM)"),
-    option("--tls-key", "FILE", "the certificate's private key (PEM)"),
+    option("--tls-cert FILE", "serve over TLS with this certificate (PEM)"),
+    option("--tls-key FILE", "the certificate's private key (PEM)"),
 )
 """Options of the fake vLLM, for the console and `proxy`."""
 
 
-def given(args: Args, params: Sequence[click.Parameter]) -> list[str]:
+def given(args: Args, parts: Parts) -> list[str]:
     """Return those of some options that have a value: `--swarm-url`."""
+    params = [
+        param
+        for part in flat(parts, "")
+        for param in (part.params if isinstance(part, OneOf) else (part,))
+    ]
     values = {param.opts[0]: getattr(args, param.name or "") for param in params}
     return [name for name, value in values.items() if value not in (None, False, ())]

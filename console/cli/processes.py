@@ -1,28 +1,38 @@
-"""Commands that run as processes: the console, `engine` and `proxy`."""
+"""Commands that run as processes: the console, `engine` and `proxy`; their restart."""
 
+import asyncio
 import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ajet_swarm.common.errors import UsageError
-from ajet_swarm.common.urls import web_address
-from console.cli.common import existing_home, open_home, say, settings_of
+from ajet_swarm.common.errors import AjetError, UsageError
+from console.cli.commands import EXIT
+from console.cli.common import (
+    NotRunning,
+    base_url,
+    cert_of,
+    existing_home,
+    open_home,
+    settings_of,
+)
 from console.cli.engine.backend import (
     TORCH,
     check_backend,
     check_device_present,
-    engine_flags,
     have_own_model,
     have_smollm2,
     model_flags,
     torch_model,
 )
-from console.cli.options import BACKEND, SERVING, Args, flag, given, option, takes
-from console.cli.output import output
-from core.runtime.home import Home, missing_home
+from console.cli.options import BACKEND, SERVING, YES, Args, flag, given, option, takes
+from console.cli.output import agree, say_result, would
+from console.text.values import fields_of
+from core.commands import COMMANDS
+from core.runtime.home import Home, missing_home, running
 from core.runtime.tls import absolute_path
 from core.settings import SMOLLM2, EngineSettings, Settings
+from core.state import State
 
 ENDED = (128 + signal.SIGHUP, 128 + signal.SIGTERM)
 """Exit codes of a setup that was ended by a signal from outside."""
@@ -34,10 +44,8 @@ def console(args: Args) -> int:
     Raises:
         HomeError: with `--read-only` the home must exist, because it is not created.
     """
-    home = existing_home(args)
-    if not args.read_only or args.attach:
-        home = open_home(args)
-    elif not home.exists:
+    home = (existing_home if args.read_only and not args.attach else open_home)(args)
+    if not home.exists:
         raise missing_home(home)
     set_flags = given(args, SERVING)
     flags = model_flags(args.backend, args.model)
@@ -46,11 +54,9 @@ def console(args: Args) -> int:
         from console.cli.keys import show_keys
 
         return show_keys(settings.console.keys)
-    attach: str | None = args.attach
-    _check_attach(args, set_flags)
+    attach = _attach(args, set_flags)
     watch_only = settings.proxy.watch_only and not attach
-    if watch_only:
-        _check_watchable(settings)
+    _check_watchable(settings, watch_only=watch_only)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "the console needs a terminal",
@@ -66,12 +72,11 @@ def console(args: Args) -> int:
         ConsoleOptions(
             home=home,
             settings=settings,
-            attach=attach.rstrip("/").removesuffix("/v1") if attach else None,
-            token_file=args.token_file,
+            attach=attach,
             next_port=args.port is None,
             start_engine=start_engine,
-            read_only=args.read_only,
             proxy_flags=frozenset(set_flags),
+            **fields_of(args, "token_file read_only"),
         )
     )
     return _setup_and_console(args, home) if code == SETUP_FOLLOWS else code
@@ -108,15 +113,14 @@ def _setup_and_console(args: Args, home: Home) -> int:
 
 
 @takes(
-    option("--host", "ADDRESS", "address to listen on"),
-    option("--port", "N", "port; 0 takes any free one", type=int),
+    option("--host ADDRESS", "address to listen on"),
+    option("--port N", "port; 0 takes any free one", type=int),
     BACKEND,
     TORCH,
     flag("--yes", "download the model without asking; required without a terminal"),
     flag("--reset", "start from the base weights"),
     option(
-        "--from",
-        "NAME",
+        "--from NAME",
         "continue from this checkpoint; see `ajet-console checkpoints`",
         dest="start_from",
     ),
@@ -136,63 +140,48 @@ def _setup_and_console(args: Args, home: Home) -> int:
 def engine(args: Args) -> int:
     """Run the embedded engine."""
     home = open_home(args)
-    flags = engine_flags(args)
+    flags = model_flags(args.backend, args.model)
     settings = settings_of(home, engine__host=args.host, engine__port=args.port, **flags)
     own = settings.engine
     check_backend(own, model=args.model, device=args.device or "", only_torch=given(args, TORCH))
     check_device_present(own, args.device or "")
     if not _have_model(home, own, args.yes):
         return 1
-    if args.dry_run:
-        return _would_run("the embedded engine", own.host, own.port, home)
+    if _would_run("the embedded engine", own.host, own.port, home):
+        return 0
     from core.runtime.log_format import setup
     from engine.main import EngineOptions, run
     from engine.torch.options import TorchOptions
 
     setup()
-    return run(
-        EngineOptions(
-            home=home,
-            model=own.model,
-            torch=TorchOptions(
-                model=torch_model(home, own),
-                device=args.device or "",
-                dtype=args.dtype or "",
-                lora_rank=args.lora,
-                full=args.full,
-                context=args.context,
-                max_memory=args.max_memory,
-            )
-            if own.backend == "torch"
-            else None,
-            host=own.host,
-            port=own.port,
-            reset=args.reset,
-            start_from=args.start_from,
-            faithful=args.faithful,
-            strict_context=args.strict_context,
-            allow_unauthenticated=args.allow_unauthenticated,
+    torch = None
+    if own.backend == "torch":
+        torch = TorchOptions(
+            model=torch_model(home, own),
+            device=args.device or "",
+            dtype=args.dtype or "",
+            lora_rank=args.lora,
+            **fields_of(args, "full context max_memory"),
         )
-    )
+    more = fields_of(args, "reset start_from faithful strict_context allow_unauthenticated")
+    more |= fields_of(own, "model host port")
+    return run(EngineOptions(home=home, torch=torch, **more))
 
 
 @takes(
     SERVING,
     option(
-        "--api-key",
-        "KEY",
+        "--api-key KEY",
         "the key itself; other users of this machine can read it, prefer --api-key-file",
     ),
     option(
-        "--cors-origin",
-        "URL",
+        "--cors-origin URL",
         "web page that may use /v1 from a browser; repeatable, `*` for any",
         multiple=True,
     ),
     flag("--next-port", "take the next free port when the port is taken"),
     option(
-        "--engine-starts-by",
-        "UNIX_SECONDS",
+        "--engine-starts-by UNIX_SECONDS",
         "until then, requests are told that the embedded engine starts: the console starts it",
         type=float,
         default=0.0,
@@ -211,21 +200,14 @@ def proxy(args: Args) -> int:
         proxy__cors_origins=",".join(args.cors_origin) if args.cors_origin else None,
         **more,
     )
-    if settings.proxy.watch_only:
-        _check_watchable(settings)
-    if args.dry_run:
-        return _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home)
+    _check_watchable(settings, watch_only=settings.proxy.watch_only)
+    if _would_run("the fake vLLM", settings.proxy.host, settings.proxy.port, home):
+        return 0
     from core.runtime.log_format import setup
     from proxy.main import ProxyOptions, run
 
     setup()
-    options = ProxyOptions(
-        home=home,
-        settings=settings,
-        allow_next_port=args.next_port,
-        engine_starts_by=args.engine_starts_by,
-    )
-    return run(options)
+    return run(ProxyOptions(home, settings, args.next_port, args.engine_starts_by))
 
 
 def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
@@ -237,58 +219,51 @@ def _have_model(home: Home, own: EngineSettings, yes: bool) -> bool:
     return have_own_model(torch_model(home, own), yes)
 
 
-def _would_run(process: str, host: str, port: int, home: Home) -> int:
-    """Say what would be started."""
+def _would_run(process: str, host: str, port: int, home: Home) -> bool:
+    """In a dry run, say what would be started and return True."""
     where = f"{host}:{port}" if port else f"a free port of {host}"
-    say(output().plan(f"would start {process} on {where} in the home {home.root}"))
-    return 0
+    return would(f"start {process} on {where} in the home {home.root}")
 
 
-def _check_watchable(settings: Settings) -> None:
-    """Check that there is a swarm server to watch.
+def _check_watchable(settings: Settings, *, watch_only: bool) -> None:
+    """Check that a watch-only proxy has a swarm server to watch.
 
     Raises:
         UsageError: there is only an upstream.
     """
-    if settings.upstream.url:
+    if watch_only and settings.upstream.url:
         raise UsageError(
             "--watch-only and --upstream exclude each other: an upstream has no engine to watch",
             todo="Name swarm servers with --swarm-url NAME=URL",
         )
 
 
-def _check_attach(args: Args, set_flags: Sequence[str]) -> None:
-    """Check the address to attach to, and that each option has an effect with it or without it.
+def _attach(args: Args, set_flags: Sequence[str]) -> str | None:
+    """Return the address to attach to; check that each option has an effect with it or without it.
 
     Raises:
         UsageError: it is no address, or an option is excluded or has no effect.
     """
-    attach: str | None = args.attach
-    if attach and web_address(attach) is None:
-        raise UsageError("not an address", f"--attach {attach}", "Give http://HOST:PORT")
-    if attach and args.watch_only:
-        raise UsageError(
-            "--attach and --watch-only exclude each other",
-            todo="Attach with --read-only to watch a running proxy",
-        )
-    if attach is None:
+    if args.attach is None:
         if args.token_file is not None:
             raise UsageError(
                 "--token-file applies only with --attach",
                 todo="Leave it out: a proxy of this home has its own token",
             )
-        return
-    unused = [flag for flag in set_flags if flag != "--tls-cert"]
-    if unused:
+        return None
+    attach = base_url(args.attach, "--attach")
+    if args.watch_only:
+        raise UsageError(
+            "--attach and --watch-only exclude each other",
+            todo="Attach with --read-only to watch a running proxy",
+        )
+    if unused := [flag for flag in set_flags if flag != "--tls-cert"]:
         verb = "applies" if len(unused) == 1 else "apply"
         raise UsageError(
             f"{', '.join(unused)} {verb} to a proxy that is started here, and --attach starts none",
             todo="Give them to that proxy when it is started",
         )
-
-
-def _url(url: str | None) -> str | None:
-    return url.rstrip("/") if url else None
+    return attach
 
 
 def _file(path: str | None) -> str | None:
@@ -310,10 +285,69 @@ def _proxy_settings(home: Home, args: Args, **more: Any) -> Settings:
         "proxy__tls_cert": _file(args.tls_cert),
         "proxy__tls_key": _file(args.tls_key),
         "proxy__watch_only": args.watch_only or None,
-        "upstream__url": _url(args.upstream),
+        "upstream__url": args.upstream.rstrip("/") if args.upstream else None,
         "upstream__model": args.upstream_model,
         "upstream__key_file": _file(args.upstream_key_file),
         "rewards__hooks": _file(args.hooks),
         "rewards__file": _file(args.rewards),
     }
     return settings_of(home, args.swarm_url, **{**own, **more})
+
+
+# --- restart -------------------------------------------------------------------------------------
+
+
+@takes(YES, notes=(EXIT,))
+def restart(args: Args) -> int:
+    """Stop a process of this home and start it again with the same command line.
+
+    Raises:
+        NotRunning: the process does not run.
+    """
+    role = "proxy" if args.order_name == "proxy.restart" else "engine"
+    home = existing_home(args)
+    info = running(home, role)
+    if info is None:
+        todo = f"Start it: `ajet-console run {role}`"
+        raise NotRunning(f"no {role} runs in this home", str(home.root), todo)
+    lost = [] if args.yes else asyncio.run(losses(role, home))
+    agree(f"Restart the {role} (pid {info.pid})", lost, args.yes)
+    if would(f"restart the {role} (pid {info.pid})"):
+        return 0
+    pid, url = asyncio.run(_restart(home, role, args.order_name))
+    message = f"The {role} runs again, pid {pid}, {url}"
+    data = {"command": args.order_name, "ok": True, "message": message, "pid": pid, "url": url}
+    return say_result(args, data, (message,))
+
+
+async def losses(role: str, home: Home) -> list[str]:
+    """Return what a restart of the proxy or of the engine loses; also when the proxy hangs."""
+    from core.commands.plan_engines import restart_loss
+    from proxy.control.client import ControlClient
+
+    info = running(home, "proxy")
+    if info is None:
+        return restart_loss(State(), role)
+    try:
+        async with (
+            asyncio.timeout(5),
+            ControlClient(info.url, home.token(), cert=cert_of(home)) as client,
+        ):
+            return restart_loss(await client.snapshot(), role)
+    except (AjetError, TimeoutError):
+        return ["The proxy does not answer, so the groups that wait for a rating are unknown."]
+
+
+async def _restart(home: Home, role: str, command: str) -> tuple[int, str]:
+    from console.backend.supervisor import Supervisor
+
+    supervisor = Supervisor(home, settings_of(home))
+    try:
+        await supervisor.restart(role)
+        info = await supervisor.wait_ready(role)
+    except AjetError as error:
+        what = f"{COMMANDS[command].title}: {error.what}"
+        raise AjetError(what, error.where, error.todo) from error
+    finally:
+        supervisor.release()
+    return info.pid, info.url

@@ -7,8 +7,9 @@ import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import AT_END, existing_home, say_result, state_now
+from console.cli.common import AT_END, existing_home, state_now
 from console.cli.options import PROXY, SERVER, Args, takes
+from console.cli.output import say_result
 from console.json_view import progress_view
 from console.screens.progress.model import (
     Standing,
@@ -18,7 +19,7 @@ from console.screens.progress.model import (
     restores,
     standing,
 )
-from console.screens.progress.text import detail_lines, parts_head, parts_lines, verdict_lines
+from console.screens.progress.text import PART_TABLE, detail_lines, parts_lines, verdict_lines
 from console.text.lines import Line, line_text
 from console.text.values import fields_of
 from core.events import LookEnded
@@ -82,7 +83,7 @@ def _lines(state: State, name: str, present: Standing, known: Progress | None) -
         lines.append((("  ", ""), (present.running, "")))
     if present.look is not None and present.look.parts:
         weights = part_weights(state, present.look)
-        lines += [(), parts_head(_WIDTH), *parts_lines(present.look, _WIDTH, weights)]
+        lines += [(), PART_TABLE.head(_WIDTH), *parts_lines(present.look, _WIDTH, weights)]
     return lines
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
-from console.cli.common import existing_home, say_result
+from console.cli.common import existing_home
 from console.cli.options import THEME, Args, Range, argument, flag, option, takes
+from console.cli.output import say_result
 from console.models.screen_registry import SCREENS
 from core.runtime.home import Home
 from core.settings import load
@@ -26,25 +27,22 @@ _TIME = "%Y-%m-%d %H:%M:%S"
         "a journal file, a home, or a run of this home's journal; else this home's journal",
         required=False,
     ),
-    option("--run", "RUN", "show only this run; `last` is the newest"),
+    option("--run RUN", "show only this run; `last` is the newest"),
     option(
-        "--history",
-        "N",
+        "--history N",
         "show only engine run N, as `ajet-console runs` lists it, as of its end",
         type=int,
     ),
     option(
-        "--span",
-        "FIRST-LAST",
+        "--span FIRST-LAST",
         "show only the events with these numbers (`first_seq`, `last_seq` of `runs --json`)",
     ),
     option(
-        "--speed",
-        "X",
+        "--speed X",
         "play it X times as fast as recorded; without --speed, show the end",
         type=Range(0, 10_000, min_open=True),
     ),
-    option("--screen", None, "first screen", choices=[screen.name for screen in SCREENS]),
+    option("--screen", "first screen", choices=[screen.name for screen in SCREENS]),
     THEME,
     flag("--list", "list the runs in the journal"),
     notes=("Keys: , pause  . step  < > slower, faster  Ctrl+B beginning  Ctrl+E end.",),
@@ -60,30 +58,30 @@ def replay(args: Args) -> int:
     path, run = journal_and_run(args.journal, args.run, home)
     from core.journal.read_only import JournalFile
 
-    with JournalFile(path) as file:
-        if args.list:
-            return _list(args, file)
-        base = file.base()
-        first, last = base.seq if base is not None else 0, file.last_seq()
-        if last == 0:
-            raise UsageError("the journal is empty: nothing has happened yet", str(path))
-        if run:
-            chosen = file.run(run)
-            first, last = chosen.first - 1, chosen.last
-        if args.span is not None:
-            first, last = _span(args.span, first, last)
-        elif args.history is not None:
-            first, last = _span_of(file, args.history, first)
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            raise UsageError(
-                "the replay needs a terminal",
-                todo="Without a terminal, use `journal replay --list` or `watch --json`",
-            )
-        from console.replay.app import run_replay
+    file = JournalFile(path)
+    if args.list:
+        return _list(args, file)
+    base = file.base()
+    first, last = base.seq if base is not None else 0, file.last_seq()
+    if last == 0:
+        raise UsageError("the journal is empty: nothing has happened yet", str(path))
+    if run:
+        chosen = file.run(run)
+        first, last = chosen.first - 1, chosen.last
+    if args.span is not None:
+        first, last = _span(args.span, first, last)
+    elif args.history is not None:
+        first, last = _span_of(file, args.history, first)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "the replay needs a terminal",
+            todo="Without a terminal, use `journal replay --list` or `watch --json`",
+        )
+    from console.replay.app import run_replay
 
-        settings = load(home.config, flags={"console.theme": args.theme})
-        label = "" if args.history is None else f"RUN {args.history}"
-        return run_replay(file, first, last, args.speed, settings, args.screen or "", label)
+    settings = load(home.config, flags={"console.theme": args.theme})
+    label = "" if args.history is None else f"RUN {args.history}"
+    return run_replay(file, first, last, args.speed, settings, args.screen or "", label)
 
 
 def _span(text: str, begin: int, end: int) -> tuple[int, int]:

@@ -1,16 +1,28 @@
-"""`status`: the proxy, the engines, the mock user and waiting ratings, as text or JSON."""
+"""`status` and `alerts`: processes, engines, mock user, waiting ratings and alerts."""
 
 import asyncio
 import time
 from typing import Any
 
-from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import ended_words, one_line
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import ended_words, known_names, one_line, plural
 from console.backend.swarm_report import ServerReport, addresses, report
-from console.cli.common import existing_home, proxy_url, say_result, settings_of, snapshot
-from console.cli.options import PROXY, SWARM_URL, Args, takes
-from console.json_view import group_view, json_view
-from console.text.contact import address_of
+from console.cli.commands import EXIT
+from console.cli.common import (
+    changed_keys,
+    connected,
+    existing_home,
+    order,
+    proxy_url,
+    settings_of,
+    snapshot,
+)
+from console.cli.options import PROXY, SWARM_URL, Args, argument, flag, takes
+from console.cli.output import output, say_result
+from console.json_view import alert_view, group_view, json_view
+from console.models.advice import advice_context
+from console.models.alerts import current_alerts
+from console.text.format import address_of
 from core.events.causes import TooFewAnswers
 from core.runtime.home import Home, missing_home, running
 from core.settings import Settings
@@ -38,43 +50,48 @@ def status(args: Args) -> int:
 async def _gather(args: Args, home: Home) -> dict[str, Any]:
     settings = settings_of(home, args.swarm_url)
     url = "" if args.swarm_url and not args.url else proxy_url(args, home)
-    state: State | None = None
-    problem = ""
+    state, problem = State(), ""
+    seen = False
     if url:
         try:
-            state = await snapshot(args, url)
+            state, seen = await snapshot(args, url), True
         except AjetError as error:
             if args.url or args.token_file:
                 raise
             problem = str(error)
-    servers = (
-        {server.name: address_of(server) for server in state.servers.values()}
-        if state is not None and state.servers
-        else addresses(settings, home)
-    )
+    servers = {server.name: address_of(server) for server in state.servers.values()}
+    servers = servers or addresses(settings, home)
     reports = await asyncio.gather(
         *(_query(name, where, state, settings) for name, where in servers.items())
     )
-    view = json_view(state) if state is not None else None
+    view = json_view(state) if seen else {}
+    short = [
+        group_view(state, group)
+        for group in state.groups.values()
+        if group.cause_kind == TooFewAnswers.kind
+    ]
     return {
         "home": str(home.root),
-        "proxy": {"url": url, "error": problem, **(view or {})} if url else None,
+        "proxy": {"url": url, "error": problem, **view} if url else None,
         "engine_process": _process(home, "engine"),
         "mock_process": _process(home, "mock"),
-        "servers": [_server(server_report, state, view) for server_report in reports],
-        "short": [
-            group_view(state, group)
-            for group in state.groups.values()
-            if group.cause_kind == TooFewAnswers.kind
-        ][-SHORT:]
-        if state is not None
-        else [],
+        "servers": [
+            {
+                **server.data(),
+                "claimed_by_proxy": server.claimed_by.get(state.client_uuid, 0)
+                if state.client_uuid
+                else None,
+                "watched": view.get("servers", {}).get(server.name),
+            }
+            for server in reports
+        ],
+        "short": short[-SHORT:],
     }
 
 
-async def _query(name: str, where: str, state: State | None, settings: Settings) -> ServerReport:
+async def _query(name: str, where: str, state: State, settings: Settings) -> ServerReport:
     """Query a server; for an upstream in observe mode, use the proxy's state."""
-    watched = state.servers.get(name) if state is not None else None
+    watched = state.servers.get(name)
     if watched is not None and watched.state == "OBSERVING":
         shown = "CANNOT_CONNECT" if watched.lost else watched.state
         return ServerReport(name, where, shown, watched.raw, watched.detail, error=watched.lost)
@@ -90,17 +107,6 @@ def _process(home: Home, role: str) -> dict[str, Any] | None:
     return {"pid": info.pid, "url": info.url, "since": info.started_at} if info else None
 
 
-def _server(
-    server_report: ServerReport, state: State | None, view: dict[str, Any] | None
-) -> dict[str, Any]:
-    own = state.client_uuid if state is not None else ""
-    return {
-        **server_report.data(),
-        "claimed_by_proxy": server_report.claimed_by.get(own, 0) if own else None,
-        "watched": view["servers"].get(server_report.name) if view is not None else None,
-    }
-
-
 def _lines(data: dict[str, Any]) -> list[str]:
     proxy = data["proxy"] or {}
     lines = [f"home     {data['home']}", _proxy_line(proxy)]
@@ -113,10 +119,9 @@ def _lines(data: dict[str, Any]) -> list[str]:
     lines += [f"short    {group['group_id']}  {group['cause']}" for group in data["short"]]
     waiting = proxy.get("waiting", [])
     users = sum(group["user_waits"] for group in waiting)
-    number = f"{len(waiting)} waiting"
-    if proxy.get("error"):
-        number = "unknown: the proxy reports them"
-    lines.append(f"ratings  {number}" + (f", {_users(users)}" if users else ""))
+    number = "unknown: the proxy reports them" if proxy.get("error") else f"{len(waiting)} waiting"
+    waits = plural(users, "user waits", "users wait")
+    lines.append(f"ratings  {number}" + (f", {waits} for a rating" if users else ""))
     for group in waiting[:5]:
         query = one_line(group["query"], 60)
         if group["user_waits"]:
@@ -126,10 +131,6 @@ def _lines(data: dict[str, Any]) -> list[str]:
         left = f"{max(0.0, group['until'] - time.time()):.0f} s left  " if group["until"] else ""
         lines.append(f"  {group['group_id']}  {left}{query}")
     return lines
-
-
-def _users(count: int) -> str:
-    return "1 user waits for a rating" if count == 1 else f"{count} users wait for a rating"
 
 
 def _proxy_line(proxy: dict[str, Any]) -> str:
@@ -181,3 +182,57 @@ def _mock_line(mock: dict[str, Any] | None, process: dict[str, Any] | None) -> s
         f"{mock['done']}/{mock['total']} rows, {mock['failed']} failed, {mock['skipped']} skipped  "
         f"{mock['dataset']}"
     )
+
+
+# --- alerts --------------------------------------------------------------------------------------
+
+
+@takes(PROXY)
+def alerts(args: Args) -> int:
+    """List the alerts."""
+    state = asyncio.run(snapshot(args))
+    context = advice_context(changed_keys(existing_home(args)), watch_only=state.watch_only)
+    shown = [alert_view(alert, context) for alert in current_alerts(state).values()]
+    lines = [
+        f"{one_line(alert['key'])}  {alert['level']}  "
+        + one_line(". ".join(filter(None, (alert["cause"], alert["todo"]))))
+        for alert in shown
+    ]
+    return say_result(args, {"alerts": shown}, lines or ["no alert"])
+
+
+@takes(
+    argument("keys", "key of the alert", nargs=-1, metavar="KEY"),
+    flag("--all", "dismiss all alerts"),
+    PROXY,
+    notes=(EXIT,),
+)
+def dismiss(args: Args) -> int:
+    """Dismiss alerts."""
+    if bool(args.keys) == args.all:
+        raise UsageError("give keys, or --all", "alerts dismiss")
+    done = asyncio.run(_dismiss(args))
+    ok = all(row["ok"] for row in done)
+    lines = (f"{one_line(row['key'])}: {row['message']}" for row in done if row["ok"])
+    say_result(args, {"command": "alert.dismiss", "ok": ok, "alerts": done}, lines)
+    return 0 if ok else 1
+
+
+async def _dismiss(args: Args) -> list[dict[str, Any]]:
+    done: list[dict[str, Any]] = []
+    async with connected(args) as client:
+        state = await client.snapshot()
+        for key in list(state.alerts) if args.all else args.keys:
+            ok = key in state.alerts or key in state.dismissed
+            if key in state.alerts:
+                message = (await order(client, "alert.dismiss", {"key": key})).message
+            elif ok:
+                message = "dismissed already"
+            else:
+                known = (
+                    known_names(key, state.alerts) if state.alerts else "There is none at present"
+                )
+                message = f"there is no alert `{one_line(key, 60)}`. {known}"
+                output().refuse(message)
+            done.append({"key": key, "ok": ok, "message": message})
+    return done

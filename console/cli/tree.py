@@ -214,8 +214,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 CONSOLE = (
     *SERVING,
     *BACKEND,
-    option("--attach", "URL", "attach to a running proxy"),
-    option("--token-file", "FILE", "control token of the proxy to attach to", type=HOME.type),
+    option("--attach URL", "attach to a running proxy"),
+    option("--token-file FILE", "control token of the proxy to attach to", type=HOME.type),
     THEME,
     flag("--no-engine", "do not start the embedded engine or its job"),
     flag("--read-only", "view only"),

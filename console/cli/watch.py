@@ -8,25 +8,25 @@ printed twice: after an interruption, the output continues with the next one.
 
 import asyncio
 import contextlib
-import datetime as dt
 import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import did_you_mean, one_line
-from console.cli.common import changed_keys, connected, existing_home
+from console.cli.common import changed_keys, connected, existing_home, filter_of
 from console.cli.options import PROXY, Args, Range, flag, option, takes
 from console.cli.output import output
 from console.json_view import json_view
 from console.models.advice import advice_context
-from console.session.open_ratings import current_alerts
+from console.models.alerts import current_alerts
+from console.text.alert_words import AdviceContext
 from console.text.alerts import alert_text, in_words
-from console.text.contact import lost_text
+from console.text.format import clock, lost_text
 from console.views.events import event_line
 from core.events import EVENT_KINDS, AlertRaised, Event, GroupEvent, UpdateDone
 from core.jsonio import encode_full
@@ -39,17 +39,14 @@ LAST_DELAY = 5.0
 @takes(
     flag("--full", "with --json: first the whole state with all groups"),
     option(
-        "--filter",
-        "FILTER",
-        "only groups that match; the syntax is that of the console's filter line",
+        "--filter FILTER", "only groups that match; the syntax is that of the console's filter line"
     ),
-    option("--kind", "EVENT", "only events of this kind; repeatable", multiple=True),
+    option("--kind EVENT", "only events of this kind; repeatable", multiple=True),
     option(
-        "--until",
-        "EVENT[:WORD]",
+        "--until EVENT[:WORD]",
         "end after the first event of this kind (with WORD as the value of a field)",
     ),
-    option("--timeout", "S", "give up after S seconds", type=Range(0)),
+    option("--timeout S", "give up after S seconds", type=Range(0)),
     PROXY,
     notes=(
         "         ajet-console watch --until engine_changed:ROLLING --timeout 60",
@@ -70,19 +67,18 @@ def watch(args: Args) -> int:
     output().stream = True
     event_filter = EventFilter(args.filter, args.kind or (), args.until)
     keys = changed_keys(existing_home(args))
-    lines = JsonOutput(full=args.full, keys=keys) if args.json else TextOutput(keys)
-    follower = Follower(event_filter, lines)
+    lines = JsonOutput(keys, full=args.full) if args.json else TextOutput(keys)
+
+    async def followed() -> None:
+        async with asyncio.timeout(args.timeout):
+            await Follower(event_filter, lines).run(args)
+
     try:
-        asyncio.run(_bounded(follower, args))
+        asyncio.run(followed())
     except TimeoutError:
         sys.stderr.write(f"ajet-console: no such event within {args.timeout:g} s\n")
         return 1
     return 0
-
-
-async def _bounded(follower: "Follower", args: Args) -> None:
-    async with asyncio.timeout(args.timeout):
-        await follower.run(args)
 
 
 class EventFilter:
@@ -94,17 +90,11 @@ class EventFilter:
         until: `KIND`, or `KIND:WORD` where WORD is the value of one of the event's fields.
     """
 
-    def __init__(self, line: str | None, kinds: "list[str] | tuple[str, ...]", until: str | None):
-        self._matches: Callable[[Group], bool] | None = None
-        if line is not None:
-            from console.session.filters import parse
-
-            self._matches = parse(line).matches
-        known = known_kinds()
-        self._kinds = {_known(kind, known) for names in kinds for kind in names.split(",")}
+    def __init__(self, line: str | None, kinds: Sequence[str], until: str | None):
+        self._matches = filter_of(line, "--filter").matches if line is not None else None
+        self._kinds = {_known(kind) for names in kinds for kind in names.split(",")}
         kind, _, word = (until or "").partition(":")
-        self._last = _known(kind, known) if kind else ""
-        self._word = word.casefold()
+        self._last, self._word = _known(kind) if kind else "", word.casefold()
 
     @property
     def filtered(self) -> bool:
@@ -127,26 +117,22 @@ class EventFilter:
         """Return whether this is the event of `until`."""
         if not self._last or event.kind != self._last:
             return False
-        if not self._word:
-            return True
-        words = msgspec.structs.asdict(event).values()
-        return any(isinstance(word, str) and word.casefold() == self._word for word in words)
+        values = msgspec.structs.asdict(event).values()
+        words = (value.casefold() for value in values if isinstance(value, str))
+        return not self._word or self._word in words
 
     def reached(self, state: State) -> bool:
         """Return whether a snapshot already satisfies `until`.
 
         Only an engine's state and the phase of the last what-if can be read from a snapshot.
         """
-        if self._word and self._last == "what_if_changed":
-            return state.what_if is not None and state.what_if.phase == self._word
-        return (
-            bool(self._word)
-            and self._last == "engine_changed"
-            and any(
-                server.state.casefold() == self._word and not server.lost
-                for server in state.servers.values()
-            )
-        )
+        words: list[str] = []
+        if self._last == "what_if_changed" and state.what_if is not None:
+            words = [state.what_if.phase]
+        elif self._last == "engine_changed":
+            servers = state.servers.values()
+            words = [server.state.casefold() for server in servers if not server.lost]
+        return bool(self._word) and self._word in words
 
 
 def known_kinds() -> list[str]:
@@ -154,8 +140,8 @@ def known_kinds() -> list[str]:
     return sorted(str(kind.__struct_config__.tag) for kind in EVENT_KINDS)
 
 
-def _known(kind: str, known: list[str]) -> str:
-    word = kind.strip().lower().replace("-", "_")
+def _known(kind: str) -> str:
+    word, known = kind.strip().lower().replace("-", "_"), known_kinds()
     if word not in known:
         todo = did_you_mean(word, known, 3) or f"Known: {', '.join(known)}"
         raise UsageError(f"there is no event `{one_line(kind, 40)}`", todo=todo)
@@ -166,32 +152,28 @@ class JsonOutput:
     """Formats JSON lines for scripts.
 
     Args:
-        full: A snapshot contains the whole state with all groups in memory; else a summary.
         keys: Keys that the operator has changed, for the advice of alerts.
+        full: A snapshot contains the whole state with all groups in memory; else a summary.
     """
 
-    def __init__(self, *, full: bool = False, keys: Mapping[str, str] | None = None) -> None:
-        self._full = full
-        self._keys = keys
+    def __init__(self, keys: Mapping[str, str] | None = None, *, full: bool = False) -> None:
+        self._keys, self._full = keys, full
 
     def snapshot(self, state: State) -> list[bytes]:
-        context = advice_context(self._keys, watch_only=state.watch_only)
+        context = _context(self._keys, state)
         shown: Any = json_view(state, context)
         if self._full:
             alerts = {key: in_words(alert, context) for key, alert in current_alerts(state).items()}
             shown = msgspec.structs.replace(state, alerts=alerts)
-        data = {"kind": "snapshot", "seq": state.seq, "state": shown}
-        return [encode_full(data)]
+        return [encode_full({"kind": "snapshot", "seq": state.seq, "state": shown})]
 
     def event(self, event: Event, state: State) -> list[bytes]:
         if isinstance(event, AlertRaised):
-            context = advice_context(self._keys, watch_only=state.watch_only)
-            event = in_words(event, context)
+            event = in_words(event, _context(self._keys, state))
         return [encode_full(event)]
 
     def lost(self, cause: str) -> list[bytes]:
-        data = {"kind": "lost", "at": time.time(), "cause": cause}
-        return [msgspec.json.encode(data)]
+        return [msgspec.json.encode({"kind": "lost", "at": time.time(), "cause": cause})]
 
 
 class TextOutput:
@@ -205,31 +187,25 @@ class TextOutput:
         self._keys = keys
 
     def snapshot(self, state: State) -> list[bytes]:
+        now, context = time.time(), _context(self._keys, state)
         waiting = [group for group in state.waiting() if group.rating is None]
         users = sum(group.user_waits for group in waiting)
-        users_text = f" (waiting users: {users})" if users else ""
-        lines = [
-            _line(
-                time.time(),
-                "now",
-                f"{len(state.open_groups())} open, {len(waiting)} to rate{users_text}, "
-                f"{state.totals.groups} groups in all, rating {state.rating_mode}",
-            )
-        ]
+        counts = f"{len(state.open_groups())} open, {len(waiting)} to rate"
+        counts += f" (waiting users: {users})" if users else ""
+        counts += f", {state.totals.groups} groups in all, rating {state.rating_mode}"
+        lines = [_line(now, "now", counts)]
         for server in state.servers.values():
-            step = "" if server.step is None else f", step {server.step}"
-            shown = f"{lost_text(server, time.time())}{step}: {one_line(server.lost, 60)}"
-            lines.append(
-                _line(time.time(), server.name, shown if server.lost else f"{server.state}{step}")
-            )
-        context = advice_context(self._keys, watch_only=state.watch_only)
+            shown = lost_text(server, now) if server.lost else server.state
+            shown += "" if server.step is None else f", step {server.step}"
+            shown += f": {one_line(server.lost, 60)}" if server.lost else ""
+            lines.append(_line(now, server.name, shown))
         for key, alert in current_alerts(state).items():
             since = state.alerts_since.get(key, alert.at)
             lines.append(_line(since, "! alert", alert_text(alert, context).cause))
         return lines
 
     def event(self, event: Event, state: State) -> list[bytes]:
-        line = event_line(event, advice_context(self._keys, watch_only=state.watch_only))
+        line = event_line(event, _context(self._keys, state))
         if line is None or line.level == "debug":
             return []
         mark = "! " if line.level in ("warning", "error") else ""
@@ -238,6 +214,10 @@ class TextOutput:
 
     def lost(self, cause: str) -> list[bytes]:
         return [_line(time.time(), "! link", f"{cause}; retrying")]
+
+
+def _context(keys: Mapping[str, str] | None, state: State) -> AdviceContext:
+    return advice_context(keys, watch_only=state.watch_only)
 
 
 def _step_rewards(event: UpdateDone, state: State) -> str:
@@ -253,8 +233,7 @@ def _step_rewards(event: UpdateDone, state: State) -> str:
 
 
 def _line(at: float, about: str, text: str) -> bytes:
-    clock = dt.datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")
-    return f"{clock}  {one_line(about, 16):<16}  {one_line(text, 200)}".encode()
+    return f"{clock(at)}  {one_line(about, 16):<16}  {one_line(text, 200)}".encode()
 
 
 class Follower:
@@ -272,12 +251,10 @@ class Follower:
         output: JsonOutput | TextOutput,
         write: Callable[[list[bytes]], None] | None = None,
     ) -> None:
-        self._filter = event_filter
-        self._output = output
+        self._filter, self._output = event_filter, output
         self._write = write or _stdout
-        self._state = State()
+        self._state: State | None = None
         self._snapshot_due = True
-        self._has_state = False
         self._loss_reported = False
         self._delay = FIRST_DELAY
 
@@ -289,55 +266,54 @@ class Follower:
                     if await self.follow(client):
                         return
             except AjetError as error:
-                if not self._has_state:
+                if self._state is None:
                     raise
-                await self._report_loss(str(error))
+                if not self._loss_reported:
+                    await self._put(self._output.lost(str(error)))
+                self._loss_reported = True
             await asyncio.sleep(self._delay * random.uniform(0.8, 1.2))
             self._delay = min(self._delay * 2, LAST_DELAY)
 
     async def follow(self, client: Any) -> bool:
         """Read one connection until it ends; True after the event of `--until`."""
         while True:
-            if self._snapshot_due:
-                await self._read_snapshot(client)
+            if self._state is None or self._snapshot_due:
+                self._state = await self._snapshot(client)
+                self._snapshot_due = False
                 if self._filter.reached(self._state):
                     return True
-            feed = client.events(self._state.seq, run_id=self._state.run_id)
-            async with contextlib.aclosing(feed):
+            state = self._state
+            async with contextlib.aclosing(client.events(state.seq, run_id=state.run_id)) as feed:
                 async for item in feed:
                     self._delay, self._loss_reported = FIRST_DELAY, False
                     if not isinstance(item, Event):
                         self._snapshot_due = True
                         break
-                    if await self._apply(item):
+                    if await self._apply(state, item):
                         return True
                 else:
                     return False
 
-    async def _read_snapshot(self, client: Any) -> None:
+    async def _snapshot(self, client: Any) -> State:
         state: State = await client.snapshot()
         shown = state
         if self._filter.filtered:
             groups = {
-                key: group for key, group in state.groups.items() if self._filter.group(group)
+                name: group for name, group in state.groups.items() if self._filter.group(group)
             }
             shown = msgspec.structs.replace(state, groups=groups)
         await self._put(self._output.snapshot(shown))
-        self._state, self._snapshot_due, self._has_state = state, False, True
+        return state
 
-    async def _apply(self, event: Event) -> bool:
-        if event.seq <= self._state.seq:
+    async def _apply(self, state: State, event: Event) -> bool:
+        """Print an event if it is new and matches; True after that of `--until`."""
+        if event.seq <= state.seq:
             return False
-        apply(self._state, event)
-        if self._filter.event(event, self._state):
-            await self._put(self._output.event(event, self._state))
-            return self._filter.last(event)
-        return False
-
-    async def _report_loss(self, cause: str) -> None:
-        if not self._loss_reported:
-            await self._put(self._output.lost(cause))
-        self._loss_reported = True
+        apply(state, event)
+        if not self._filter.event(event, state):
+            return False
+        await self._put(self._output.event(event, state))
+        return self._filter.last(event)
 
     async def _put(self, lines: list[bytes]) -> None:
         if lines:

@@ -1,7 +1,7 @@
 """`doctor`: run all checks of an installation. The checks change nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ajet_swarm.common.errors import AjetError
 from console.doctor import card, local, remote
@@ -15,8 +15,8 @@ Check = Callable[[CheckContext], Awaitable[Sequence[Finding]]]
 async def examine(context: CheckContext) -> list[Finding]:
     """Run all checks at once, each with a time limit, and return their findings in order."""
 
-    def in_thread(check: Callable[[CheckContext], Sequence[Finding]]) -> Check:
-        return lambda context: asyncio.to_thread(check, context)
+    def in_thread(check: Callable[[CheckContext], Iterable[Finding]]) -> Check:
+        return lambda context: asyncio.to_thread(lambda: list(check(context)))
 
     checks: list[tuple[str, Check]] = [
         ("python", in_thread(local.python)),

@@ -36,11 +36,9 @@ _NAME = "ajet-console"
 def python(context: CheckContext) -> Sequence[Finding]:
     """Check the Python version and the operating system."""
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {version()}"
-    if sys.version_info < OLDEST:
-        return [Finding("python", "version", "fail", text, "Use Python 3.11 or newer")]
-    if sys.platform == "win32":
-        return [Finding("python", "version", "fail", text, "On Windows, use WSL")]
-    return [Finding("python", "version", "ok", text)]
+    todo = "On Windows, use WSL" if sys.platform == "win32" else ""
+    todo = "Use Python 3.11 or newer" if sys.version_info < OLDEST else todo
+    return [Finding("python", "version", "fail" if todo else "ok", text, todo)]
 
 
 def packages(context: CheckContext) -> Sequence[Finding]:
@@ -50,7 +48,8 @@ def packages(context: CheckContext) -> Sequence[Finding]:
     except metadata.PackageNotFoundError:
         text = f"{_NAME} is not installed as a package: its requirements are unknown"
         return [Finding("packages", "versions", "warn", text, _install_again()), *_mock_package()]
-    shown, wrong = [], []
+    shown, wrong = list[str](), list[str]()
+    level: Level
     for name, conditional, bounds in needs:
         try:
             installed = metadata.version(name)
@@ -62,10 +61,8 @@ def packages(context: CheckContext) -> Sequence[Finding]:
         for sign, bound in bounds:
             if (_numbers(installed) < _numbers(bound)) == (sign == ">="):
                 wrong.append(f"{name} {installed} is not {sign} {bound}")
-    if wrong:
-        versions = Finding("packages", "versions", "fail", ", ".join(wrong), _install_again())
-    else:
-        versions = Finding("packages", "versions", "ok", ", ".join(shown))
+    level, todo = ("fail", _install_again()) if wrong else ("ok", "")
+    versions = Finding("packages", "versions", level, ", ".join(wrong or shown), todo)
     return [versions, *_mock_package()]
 
 
@@ -108,12 +105,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 _term = partial(Finding, "terminal")
 
 
-def terminal(context: CheckContext) -> Sequence[Finding]:
+def terminal(context: CheckContext) -> Iterator[Finding]:
     """Check size, colours, encoding and clipboard of the terminal."""
-    return list(_terminal())
-
-
-def _terminal() -> Iterator[Finding]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield _term("tty", "warn", "this is not a terminal", "The console needs a terminal")
     else:
@@ -185,52 +178,52 @@ def _tmux() -> Finding:
 # --- home ---------------------------------------------------------------------------------------
 
 
-def home(context: CheckContext) -> Sequence[Finding]:
+_home = partial(Finding, "home")
+
+
+def home(context: CheckContext) -> Iterator[Finding]:
     """Check the home folder, its running processes and its journal."""
     root = context.home.root
     if not root.exists():
         above = next(parent for parent in root.parents if parent.exists())
         if os.access(above, os.W_OK):
-            return [Finding("home", "folder", "ok", f"{root} is created at the first start")]
+            yield _home("folder", "ok", f"{root} is created at the first start")
+            return
         todo = "Name another home with --home or AJET_CONSOLE_HOME"
-        return [Finding("home", "folder", "fail", f"{root} cannot be created in {above}", todo)]
-    return list(_home(context))
-
-
-def _home(context: CheckContext) -> Iterator[Finding]:
-    root = context.home.root
+        yield _home("folder", "fail", f"{root} cannot be created in {above}", todo)
+        return
     if not root.is_dir() or not os.access(root, os.R_OK | os.W_OK | os.X_OK):
         todo = "Make it a folder you can write to, or name another with --home"
-        yield Finding("home", "folder", "fail", f"{root} cannot be written", todo)
+        yield _home("folder", "fail", f"{root} cannot be written", todo)
         return
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode & 0o077:
         text = f"{root} can be read by other users ({mode:o})"
-        yield Finding("home", "folder", "warn", text, _chmod(700, root))
+        yield _home("folder", "warn", text, _chmod(700, root))
     else:
-        yield Finding("home", "folder", "ok", str(root))
+        yield _home("folder", "ok", str(root))
     for role in ("proxy", "engine", "mock"):
         if (info := running(context.home, role)) is not None:
             where = f", {info.url}" if info.url else ""
-            yield Finding("home", role, "ok", f"runs, pid {info.pid}{where}")
+            yield _home(role, "ok", f"runs, pid {info.pid}{where}")
     yield _journal(context.home.journal)
 
 
 def _journal(path: Path) -> Finding:
     if not path.exists():
-        return Finding("home", "journal", "ok", "none yet")
+        return _home("journal", "ok", "none yet")
     from core.journal.read_only import JournalFile
 
     try:
-        with JournalFile(path) as file:
-            size = path.stat().st_size / 1e6
-            text = f"{file.last_seq()} events, {size:.1f} MB"
+        file = JournalFile(path)
+        size = path.stat().st_size / 1e6
+        text = f"{file.last_seq()} events, {size:.1f} MB"
         text += _checked(path)
     except AjetError as error:
-        return Finding("home", "journal", "fail", error.what, error.todo or "Move the file away")
+        return _home("journal", "fail", error.what, error.todo or "Move the file away")
     if not os.access(path, os.W_OK):
-        return Finding("home", "journal", "fail", f"{path} cannot be written", _chmod(600, path))
-    return Finding("home", "journal", "ok", text)
+        return _home("journal", "fail", f"{path} cannot be written", _chmod(600, path))
+    return _home("journal", "ok", text)
 
 
 def _checked(path: Path) -> str:
@@ -267,86 +260,80 @@ def disk(context: CheckContext) -> Sequence[Finding]:
 # --- settings and keys --------------------------------------------------------------------------
 
 
-def settings(context: CheckContext) -> Sequence[Finding]:
+def settings(context: CheckContext) -> Iterator[Finding]:
     """Check the settings in file and environment."""
     if context.settings is None:
-        return [Finding("settings", "file", "fail", context.trouble, "Correct the settings")]
+        yield Finding("settings", "file", "fail", context.trouble, "Correct the settings")
+        return
     file = context.home.config
     text = str(file) if file.exists() else "all defaults: there is no config.yaml"
-    findings = [Finding("settings", "file", "ok", text)]
+    yield Finding("settings", "file", "ok", text)
     if unknown := context.settings.unknown_servers():
         todo = "Correct the name: these settings have no effect"
-        findings.append(Finding("settings", "servers", "warn", unknown, todo))
-    return findings
+        yield Finding("settings", "servers", "warn", unknown, todo)
 
 
-def keys(context: CheckContext) -> Sequence[Finding]:
+_key = partial(Finding, "keys")
+
+
+def keys(context: CheckContext) -> Iterator[Finding]:
     """Check token, keys, certificates, and listeners that other machines can reach."""
-    return list(_keys(context))
-
-
-def _keys(context: CheckContext) -> Iterator[Finding]:
     token = context.token_file or context.home.token_file
     if not token.exists():
         if token.is_symlink():
             text = f"{token} is a link to {os.readlink(token)}, which does not exist"
-            yield Finding("keys", "control token", "fail", text, "Delete the link")
+            yield _key("control token", "fail", text, "Delete the link")
         else:
             missing: Level = "fail" if context.token_file else "ok"
-            yield Finding("keys", "control token", missing, f"no {token} yet")
+            yield _key("control token", missing, f"no {token} yet")
     elif mode := stat.S_IMODE(token.stat().st_mode) & 0o077:
         text = f"other users can read it ({mode:03o})"
-        yield Finding("keys", "control token", "fail", text, _chmod(600, token))
+        yield _key("control token", "fail", text, _chmod(600, token))
     else:
-        yield Finding("keys", "control token", "ok", "only you can read it")
+        yield _key("control token", "ok", "only you can read it")
     own = context.settings
     if own is None:
         return
-    for name, host, key, todo in (
-        (
-            "fake vLLM",
-            own.proxy.host,
-            own.proxy.api_key or own.proxy.api_key_file,
-            "Set proxy.api_key_file, or bind 127.0.0.1",
-        ),
-        ("embedded engine", own.engine.host, "", "Bind 127.0.0.1: the swarm protocol has no key"),
-    ):
-        if is_loopback(host):
-            yield Finding("keys", name, "ok", f"listens on {host}: only this machine")
-        elif key:
-            yield Finding("keys", name, "ok", f"listens on {host}, with a key")
-        else:
-            yield Finding("keys", name, "fail", f"listens on {host} without a key", todo)
-    for what, key_file in (
-        ("key of /v1", own.proxy.api_key_file),
-        ("upstream key", own.upstream.key_file),
-    ):
-        if key_file:
-            yield _key_file(what, Path(key_file).expanduser())
+    key = own.proxy.api_key or own.proxy.api_key_file
+    yield _listener("fake vLLM", own.proxy.host, key, "Set proxy.api_key_file, or bind 127.0.0.1")
+    todo = "Bind 127.0.0.1: the swarm protocol has no key"
+    yield _listener("embedded engine", own.engine.host, "", todo)
+    if own.proxy.api_key_file:
+        yield _key_file("key of /v1", Path(own.proxy.api_key_file).expanduser())
+    if own.upstream.key_file:
+        yield _key_file("upstream key", Path(own.upstream.key_file).expanduser())
     yield from _tls(absolute_path(own.proxy.tls_cert), absolute_path(own.proxy.tls_key))
     file = context.home.config
     has_key = file.exists() and (own.proxy.api_key or own.upstream.key)
     if has_key and (mode := stat.S_IMODE(file.stat().st_mode) & 0o077):
         text = f"config.yaml may contain a key, and other users can read it ({mode:03o})"
-        yield Finding("keys", "settings", "warn", text, _chmod(600, file))
+        yield _key("settings", "warn", text, _chmod(600, file))
+
+
+def _listener(name: str, host: str, key: str, todo: str) -> Finding:
+    if is_loopback(host):
+        return _key(name, "ok", f"listens on {host}: only this machine")
+    if key:
+        return _key(name, "ok", f"listens on {host}, with a key")
+    return _key(name, "fail", f"listens on {host} without a key", todo)
 
 
 def _key_file(what: str, path: Path) -> Finding:
     try:
         empty = not read_small(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        return Finding("keys", what, "fail", f"{path}: {error}", "Name a file with the key")
+        return _key(what, "fail", f"{path}: {error}", "Name a file with the key")
     if empty:
-        return Finding("keys", what, "fail", f"{path} is empty", "Write the key to it")
+        return _key(what, "fail", f"{path} is empty", "Write the key to it")
     if mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
         text = f"other users can read {path} ({mode:03o})"
-        return Finding("keys", what, "warn", text, _chmod(600, path))
-    return Finding("keys", what, "ok", str(path))
+        return _key(what, "warn", text, _chmod(600, path))
+    return _key(what, "ok", str(path))
 
 
 def _tls(cert: str, key: str) -> Iterator[Finding]:
     try:
         if tls_requested(cert, key):
-            yield Finding("keys", "TLS", "ok", cert)
+            yield _key("TLS", "ok", cert)
     except UsageError as error:
-        yield Finding("keys", "TLS", "fail", str(error))
+        yield _key("TLS", "fail", str(error))

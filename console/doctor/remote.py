@@ -13,7 +13,7 @@ from ajet_swarm.common.text import one_line
 from console.backend.swarm_report import report
 from console.doctor.finding import LIMIT, CheckContext, Finding
 from console.models.advice import advice_context
-from console.session.open_ratings import current_alerts
+from console.models.alerts import current_alerts
 from console.text.alerts import alert_text
 from core.runtime.home import Home, running
 from core.runtime.sockets import port_holder

@@ -61,7 +61,7 @@ PROVENANCE = {
 
 
 class Unsuitable(Exception):
-    """A message has no form in a conversational dataset; the text is the cause."""
+    """A group or an answer has no row in the file; the text is the cause, for the card."""
 
 
 def prompt_messages(record: ExportedGroup) -> list[dict[str, Any]]:

@@ -42,5 +42,5 @@ def export_home(
     if not home.journal.exists():
         raise UsageError("there is no journal in this home", str(home.journal))
     options = replace(options, patterns=load(home.config).export.all_patterns)
-    with JournalFile(home.journal) as journal:
-        return export(journal, options, report, cancelled)
+    journal = JournalFile(home.journal)
+    return export(journal, options, report, cancelled)

@@ -37,23 +37,24 @@ class RowMaker:
         """Return the column `provenance` of a row."""
         return provenance(record, candidates, names=self.names)
 
-    def takes(self, record: ExportedGroup) -> bool:
-        """Return whether a group is exported by its rating and correction; count another one."""
-        taken = not self.only_human or record.rated or record.correction is not None
-        if not taken:
-            self.leave_out("neither rated nor corrected by a person")
-        return taken
+    def check(self, record: ExportedGroup) -> None:
+        """Check that a group is exported by its rating or correction.
 
-    def prompt_of(self, record: ExportedGroup) -> list[dict[str, Any]] | None:
-        """Return the prompt of a group that is exported; None, and counted, for any other one."""
+        Raises:
+            Unsuitable: It is not; the export counts it.
+        """
+        if self.only_human and not record.rated and record.correction is None:
+            raise Unsuitable("neither rated nor corrected by a person")
+
+    def prompt_of(self, record: ExportedGroup) -> list[dict[str, Any]]:
+        """Return the prompt of a group that is exported by its rating.
+
+        Raises:
+            Unsuitable: It is not, or its prompt has no form in a file.
+        """
         if self.only_human and not record.rated:
-            self.leave_out("not rated by a person")
-            return None
-        try:
-            return prompt_messages(record)
-        except Unsuitable as cause:
-            self.leave_out(str(cause))
-            return None
+            raise Unsuitable("not rated by a person")
+        return prompt_messages(record)
 
     def answer_of(self, candidate: ExportedCandidate) -> dict[str, Any] | None:
         """Return the message of an answer; None, and counted, for one without a form in a file."""
@@ -66,6 +67,15 @@ class RowMaker:
     def leave_out(self, cause: str, count: int = 1) -> None:
         """Count groups or answers that are not exported, for the dataset card."""
         self.left_out[cause] += count
+
+    def check_new(self, value: Any) -> None:
+        """Check that no equal prompt was seen before in this export.
+
+        Raises:
+            Unsuitable: One was.
+        """
+        if not self.is_new(value):
+            raise Unsuitable("prompt that is already in the file")
 
     def is_new(self, value: Any) -> bool:
         """Return whether no equal value was seen before in this export.

@@ -9,6 +9,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
 from console.export.card import dataset_card
+from console.export.chat import Unsuitable
 from console.export.figures import GroupFigures
 from console.export.format import ExportFormat, columns_of, find_format
 from console.export.json_text import with_texts
@@ -191,18 +192,14 @@ class _Export:
         for closed in self._journal.closed_groups(until):
             self._read += 1
             self._tick(facts.groups)
-            if closed.lost_texts:
-                self._maker.leave_out(LOST)
-                continue
-            record = builder.build(closed)
-            if record is None:
-                self._maker.leave_out(OPEN)
-                continue
-            obstacle = selection.obstacle(record)
-            if obstacle is not None:
-                self._maker.leave_out(obstacle)
-                continue
-            self._write(record, writers)
+            try:
+                record = None if closed.lost_texts else builder.build(closed)
+                if record is None:
+                    raise Unsuitable(LOST if closed.lost_texts else OPEN)
+                selection.check(record)
+                self._write(record, writers)
+            except Unsuitable as cause:
+                self._maker.leave_out(str(cause))
         if facts.groups > self._read:
             self._maker.leave_out(OPEN, facts.groups - self._read)
 
@@ -237,7 +234,7 @@ class _Export:
                 if not isinstance(row, dict):
                     raise TypeError(f"a row is a {type(row).__name__}, not a dict")
                 yield row
-        except (AjetError, RecursionError):
+        except (AjetError, RecursionError, Unsuitable):
             raise
         except Exception as error:  # a format may be a plug-in: its fault names the group
             raise self._fault(record, error) from error
@@ -301,16 +298,19 @@ class Selection:
         self._held_out = HeldOutPrompts()
         self._held_out.replace("", survey.probes)
 
-    def obstacle(self, record: ExportedGroup) -> str | None:
-        """Return why a group is not exported; None if it is."""
+    def check(self, record: ExportedGroup) -> None:
+        """Check that a group is exported.
+
+        Raises:
+            Unsuitable: It is not.
+        """
         if not self._where.matches(record.group):
-            return FILTERED
+            raise Unsuitable(FILTERED)
         for cause, applies in _CAUSES.items():
             if applies(record):
-                return cause
+                raise Unsuitable(cause)
         if self._held_out.matches(record.opened.query, record.prompt):
-            return "held-out prompt of a probe set"
-        return None
+            raise Unsuitable("held-out prompt of a probe set")
 
 
 _CAUSES: dict[str, Callable[[ExportedGroup], bool]] = {

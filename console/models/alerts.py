@@ -9,14 +9,13 @@ from ajet_swarm.common.text import one_line, plural
 from console.models.advice import advice_context, context_of
 from console.models.screen_registry import SCREENS, ScreenSpec
 from console.session.app_state import ChildProcess, Session
-from console.session.open_ratings import HOLD, current_alerts
 from console.session.server_facts import ended
 from console.text.alert_words import AdviceContext
 from console.text.alerts import ALERTS, Remedy, alert_text, in_words
 from core.events import AlertRaised
-from core.events.alerts import params_of
+from core.events.alerts import params_of, read_params
 from core.runtime.sockets import TAKEN
-from core.state import State
+from core.state import Group, State
 
 PATIENCE = 3.0
 """Seconds a request may wait for its episodes before it counts as held up."""
@@ -167,3 +166,45 @@ def _is_stalled(state: State, name: str, now: float) -> bool:
         group.server == name and group.phase == "CLAIMING" and now - group.opened_at > PATIENCE
         for group in state.groups.values()
     )
+
+
+HOLD = "hold:"
+"""Prefix of the key of an alert about stalling ratings; a server's name follows."""
+
+
+def current_alerts(state: State) -> dict[str, AlertRaised]:
+    """Return the alerts by key; those about open ratings without what was rated or closed since.
+
+    The proxy looks at them from time to time; a vote is in the state before.
+    """
+    shown = {}
+    for key, alert in state.alerts.items():
+        present = _with_open_ratings(state, alert) if key.startswith(HOLD) else alert
+        if present is not None:
+            shown[key] = present
+    return shown
+
+
+def _with_open_ratings(state: State, alert: AlertRaised) -> AlertRaised | None:
+    """Return an alert about open ratings with those that are open now; None without any."""
+    if not alert.groups:
+        return alert
+    known = [(name, state.groups.get(name)) for name in alert.groups]
+    closed = {name: group for name, group in known if group is None or not _is_unrated(group)}
+    if not closed:
+        return alert
+    params = read_params(alert.alert_kind, alert.params)
+    if len(closed) == len(known):
+        return None
+    if params is not None and params.kind == "hold":
+        unscored = sum(group is not None and bool(group.abstained) for group in closed.values())
+        figures = params.as_json()
+        figures["ratings"] -= len(closed)
+        figures["unscored"] = max(0, figures.get("unscored", 0) - unscored)
+        alert = structs.replace(alert, params=figures)
+    return structs.replace(alert, groups=tuple(name for name in alert.groups if name not in closed))
+
+
+def _is_unrated(group: Group) -> bool:
+    """Return whether a group waits for a rating."""
+    return group.phase == "AWAITING_RATING" and group.rating is None

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from console.models.screen_registry import ScreenSpec
 from console.session.app_state import Session
@@ -10,7 +10,7 @@ from console.session.app_state import Session
 if TYPE_CHECKING:
     from textual.await_complete import AwaitComplete
     from textual.screen import Screen
-    from textual.widget import AwaitMount
+    from textual.widget import AwaitMount, Widget
     from textual.worker import Worker
 
 Severity = Literal["information", "warning", "error"]
@@ -153,3 +153,8 @@ class AppHost(Protocol):
 
     def flush_screen(self, screen: HostedScreen | None, dirty: frozenset[str]) -> None:
         """Repaint one screen."""
+
+
+def host(widget: "Widget") -> AppHost:
+    """Return the app of a widget, typed."""
+    return cast(AppHost, widget.app)

@@ -6,10 +6,9 @@ from typing import Any
 
 from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
-from console.models.alerts import held_up
+from console.models.alerts import current_alerts, held_up
 from console.session.app_state import Session
 from console.session.command_plans import arguments, obstacle, refusal
-from console.session.open_ratings import current_alerts
 from console.text.alerts import alert_text
 from core.commands import COMMANDS, MODES
 from core.state import Group, Server

@@ -1,5 +1,6 @@
 """Fields of the job form. Importing this module loads no YAML."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,7 @@ class Field:
     path: str
     label: str
     about: str
-    """Its effect, for the line below the form."""
+    """Its effect."""
 
     @property
     def kind(self) -> str:
@@ -25,6 +26,16 @@ class Field:
         if key.least is None:
             return "rule" if key.choices else "text"
         return "int" if key.whole else "float"
+
+    @property
+    def range(self) -> str:
+        """Its accepted values and AgentJet's default, in words."""
+        key = schema.KEYS[self.path]
+        most = "" if math.isinf(key.most) else f" to {key.most:g}"
+        words = [f"{key.least:g}{most or ' or more'}"] if key.least is not None else []
+        if key.path in schema.DEFAULTS and self.kind != "rule":
+            words.append(f"AgentJet's default is {key.default}")
+        return "; ".join(words)
 
 
 FIELDS: Final[Sequence[Field]] = (
@@ -57,6 +68,36 @@ RULES: Final[Mapping[str, str]] = {
     "all clients agree": "rollout_until_all_clients_agree_sync_weight",
 }
 """Short names of the stop rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Values for some fields of a job, for one purpose."""
+
+    key: str
+    name: str
+    about: str
+    """What it is good for."""
+    values: Mapping[str, str]
+    """Field -> value; empty for the whole job that the proxy makes for the server."""
+
+
+PRESETS: Final = {
+    "hand": Preset("h", "Rating", "you rate: a vote or two make an update", {}),
+    "fast": Preset(
+        "f",
+        "Fast",
+        "an effect soon: 2 tasks an update, which makes it unsteady",
+        {"batch": "2", "repeats": "4", "epochs": "2"},
+    ),
+    "careful": Preset(
+        "c",
+        "Careful",
+        "a policy in use: 16 tasks of 8 answers an update, in one pass",
+        {"batch": "16", "repeats": "8", "epochs": "1"},
+    ),
+}
+"""They leave model, learning rate and KL as they are, whose good values depend on the model."""
 
 
 class FieldError(UsageError):

@@ -64,6 +64,17 @@ def reward_trend(points: Sequence[RunPoint]) -> Trend | None:
     return Trend(newest - first, error, points[0].step)
 
 
+def newest_level(points: Sequence[RunPoint]) -> tuple[float, float] | None:
+    """Return the mean of the newest steps and its standard error; None for under `FEWEST` points.
+
+    Args:
+        points: By step, of one version of the rewards.
+    """
+    if len(points) < FEWEST:
+        return None
+    return _mean(_window(points[::-1], max(FEWEST, len(points) // 2)))
+
+
 def _window(points: Sequence[RunPoint], most: int) -> Sequence[RunPoint]:
     """Return the points from the beginning that a window covers, at most `most`."""
     taken = steps = 0

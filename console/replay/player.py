@@ -15,7 +15,7 @@ from console.models.advice import context_of
 from console.session.app_state import Reply, Session
 from console.views.events import event_line
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails
-from core.events import AnyEvent, Event
+from core.events import AnyEvent, EngineChanged, Event
 from core.journal.read_only import JournalFile
 from core.journal.reader import HistoryPage
 from core.roles import OWNER
@@ -390,5 +390,6 @@ class _EventLog:
             self._last = event.seq
             if (line := event_line(event, context)) is not None:
                 text = f"{line.about}  {line.text}"
-                session.log_store.add(line.source, text, event.at, line.level)
+                kind = line.about if isinstance(event, EngineChanged) else ""
+                session.log_store.add(line.source, text, event.at, line.level, kind)
         session.touch(("log",))

@@ -5,16 +5,16 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Resize, ScreenResume
 from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from console.models.app_host import AppHost
+from console.models.app_host import AppHost, host
 from console.session.app_state import EVERYTHING, Session
+from console.ui.keys import keys
 from console.widgets.key_bar import KeyBar
-from console.widgets.section import host
 from console.widgets.status_bar import StatusBar
 
 ROOMY = Size(120, 36)
@@ -58,8 +58,6 @@ class ConsoleScreen(Screen[None]):
     """Needs answers or reward parts of older groups, which are read when it is shown first."""
     shows_curves: ClassVar[bool] = False
     """Needs the curves of ended engine runs, which are read when it is shown first."""
-    own_digits: ClassVar[frozenset[int]] = frozenset()
-    """Digits that never switch screens here."""
     first_keys: tuple[str, ...] = ()
     """Actions whose keys come first in the footer, in this order."""
     footer_words: Mapping[str, str] = MappingProxyType({})
@@ -73,16 +71,10 @@ class ConsoleScreen(Screen[None]):
     as after the terminal had lost the focus."""
     _painted_for: Size | None = None
     _styled_for: tuple[object, ...] = ()
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "ctrl+t",
-            "try_prompt",
-            "Try a prompt",
-            show=False,
-            id="engine.try",
-            tooltip="Send one prompt to the policy; it is not trained on",
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("ctrl+t", "try_prompt", "Try a prompt", "engine.try", "Send one prompt, train nothing"),
+        shown=False,
+    )
 
     @property
     def takes_digits(self) -> bool:

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ajet_swarm.common.errors import AjetError
-from console.session.history import History
+from console.session.history import CURVE_PAGE, TEXT_PAGE, History, Unread
 from console.session.logs import LogLine, LogStore
-from console.session.unread import CURVE_PAGE, TEXT_PAGE, Unread
 from core.commands import COMMANDS, validate
 from core.commands.plan import permitted
 from core.control_payloads import EpisodeTokens, JobInfo, RewindPlan, ServerDetails

@@ -215,14 +215,14 @@ def _expected(group: Group) -> Verdict:
 
 
 def vote_choice(group: Group, vote: Rating) -> str:
-    """Return the best answers of a vote by their numbers: `2`, `1 3`, `all bad`, `tie`, `skip`."""
+    """Return the best answers of a vote by their numbers: `2`, `1=3`, `all bad`, `tie`, `skip`."""
     if not vote.rewards:
         return "skip"
     if vote.rating in ("tie", "bad"):
         return "all bad" if vote.rating == "bad" else "tie"
     rewards = by_candidate(vote.rewards, group)
     best = top({index: reward for index, reward in enumerate(rewards) if reward is not None})
-    return " ".join(str(index + 1) for index in sorted(best))
+    return "=".join(str(index + 1) for index in sorted(best))
 
 
 def votes_text(group: Group) -> str:

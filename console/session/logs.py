@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _LINE_CAP = 500
 
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b")
 _STAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,]\d+)? (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+    r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))? (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
 )
 _NO_FAILURE = re.compile(r"^\d{4}-\d\d-\d\d[T ][\d:.,]+\S* +(?:DEBUG|INFO|WARN(?:ING)?)\b")
 _CONTINUATION = re.compile(r"^(\s+\S|Traceback |[\w.]+(Error|Exception|Interrupt)\b|$)")
@@ -41,6 +42,8 @@ class LogLine:
     level: str
     """debug, info, warning or error."""
     text: str
+    kind: str = ""
+    """Lines of one kind that follow each other are folded; empty for a line on its own."""
 
 
 def parse(text: str, before: float) -> tuple[float, str, str]:
@@ -55,7 +58,7 @@ def parse(text: str, before: float) -> tuple[float, str, str]:
         at = time.mktime(time.strptime(stamp[1].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
     except (ValueError, OverflowError):
         return before, "", text
-    return at, _name(stamp[2]), text[stamp.end() :]
+    return at + float(f"0.{stamp[2] or 0}"), _name(stamp[3]), text[stamp.end() :]
 
 
 def _name(level: str) -> str:
@@ -63,21 +66,22 @@ def _name(level: str) -> str:
 
 
 class LogStore:
-    """Store of the newest lines of each source, in order."""
+    """Store of the newest lines of each source, and of all in order of time."""
 
     def __init__(self, cap: int = LINES_CAP) -> None:
-        self._all: deque[LogLine] = deque(maxlen=cap * 2)
+        self._all: list[LogLine] = []
         self._by_source: dict[str, deque[LogLine]] = {}
         self._cap = cap
         self.total = 0
         """Number of lines ever added, which is the number of the next one."""
 
-    def add(self, source: str, text: str, at: float, level: str = "") -> None:
+    def add(self, source: str, text: str, at: float, level: str = "", kind: str = "") -> None:
         """Add a line; without a level, derive it from the text or from the line before."""
         stored = self._by_source.setdefault(source, deque(maxlen=self._cap))
-        line = LogLine(self.total, at, source, level or _level(text, stored), text)
+        line = LogLine(self.total, at, source, level or _level(text, stored), text, kind)
         stored.append(line)
-        self._all.append(line)
+        insort(self._all, line, key=lambda known: known.at)  # a file is read later than written
+        del self._all[: -2 * self._cap]
         self.total += 1
 
     def lines(self, source: str | None = None) -> Sequence[LogLine]:

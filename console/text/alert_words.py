@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from ajet_swarm.api.watcher import TROUBLES
 from ajet_swarm.common.text import one_line
 from console.text.causes import pause_words, worse_words
-from console.text.traits import trait_words
 
 LARGER_WINDOW = 4096
 """Context window, in tokens, of the torch backend where neither option nor job names one."""
@@ -431,3 +430,17 @@ def process(params: Any, context: AdviceContext) -> AlertText:
     engine, log = context.screens["engine"], context.screens["log"]
     todo = f"Press {engine} for its last log lines{again}; {log} for its log"
     return AlertText(f"{params.role} {params.detail}", params.remedy or todo)
+
+
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "length": ("length", "longer"),
+    "repetition": ("repetition within the answer", "more repetitive"),
+    "refusal": ("phrases of refusal", "a refusal"),
+    "reference": ("overlap with the reference", "closer to a copy of the reference"),
+}
+"""Trait -> noun, and description of an answer that has more of it."""
+
+
+def trait_words(trait: str) -> tuple[str, str]:
+    """Return a noun for the trait, and a description of an answer that has more of it."""
+    return _WORDS.get(trait, (trait, f"higher in {trait}"))

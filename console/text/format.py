@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from ajet_swarm.common.text import one_line
-from console.text.contact import is_starting, lost_word
 from core.events.server import PoolChanged
-from core.state import Server
+from core.state import Group, Server, State
 
 UNKNOWN = "–"
 
@@ -237,3 +236,55 @@ def state_word(server: Server, now: float) -> tuple[str, str]:
         return f"{shape.sign} {shape.word}", shape.color
     shown = state_text(server, now)
     return shown.forms[0], shown.color
+
+
+LOST = frozenset({"gone", "frozen", "silent", "unrecognized"})
+"""Words before the colon of a lost server's cause."""
+
+
+def address_of(server: Server) -> str:
+    """Return the URL of a server; empty until its engine has a port.
+
+    The proxy gives an engine port 0 until then if another process has the port of the settings.
+    """
+    return "" if server.url.endswith(":0") else server.url
+
+
+def is_starting(server: Server, now: float) -> bool:
+    """Return whether a server that has not answered yet may still be starting."""
+    return bool(server.lost) and not server.seen_at and now < server.expected_until
+
+
+def lost_word(server: Server) -> str:
+    """Return the trouble of a lost server in one word: GONE, SILENT."""
+    why = server.lost.partition(":")[0]
+    return why.upper() if why in LOST else "LOST"
+
+
+def lost_text(server: Server, now: float) -> str:
+    """Return the state of a server without contact: `GONE 36s (was ROLLING)`, `STARTING`."""
+    if is_starting(server, now):
+        return "STARTING"
+    if not server.seen_at:
+        return "NOT REACHED"
+    state = server.state.replace("_", " ")
+    return f"{lost_word(server)} {max(0, int(now - server.seen_at))}s (was {state})"
+
+
+COLORS = ("$server-1", "$server-2", "$server-3", "$server-4")
+
+
+def server_color(state: State, name: str) -> str:
+    """Return the server's colour variable; it depends on the order of the servers."""
+    names = list(state.servers)
+    return COLORS[names.index(name) % len(COLORS)] if name in state.servers else "$muted"
+
+
+def server_colors(state: State) -> dict[str, str]:
+    """Return the colour of each server by name; empty when there is only one."""
+    return {name: server_color(state, name) for name in state.servers if len(state.servers) > 1}
+
+
+def group_color(state: State, group: Group) -> str:
+    """Return the colour of a group's server; empty when there is only one server."""
+    return server_color(state, group.server) if len(state.servers) > 1 else ""

@@ -27,6 +27,7 @@ from ajet_swarm.common.text import one_line
 from console.web.notices import PROXY_DOWN, START_FAILED, Notice, full, full_of_link
 from core.roles import Identity
 from core.settings import RatingSettings
+from core.whole_file import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -156,11 +157,11 @@ class BrowserConsole(AppService):
             OSError: it cannot be started.
         """
         self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, None, FOLDER_PREFIX, parent))
-        await asyncio.to_thread(_write_private, self._folder / "link", token)
+        await asyncio.to_thread(replace_file, self._folder / "link", token.encode(), 0o600)
         # The process reads no file outside of its folder, so not the guidelines either.
         rating = replace(self.attachment.rating, guidelines="")
-        text = msgspec.json.encode({"rating": rating}).decode()
-        await asyncio.to_thread(_write_private, self._folder / "config.yaml", text)
+        text = msgspec.json.encode({"rating": rating})
+        await asyncio.to_thread(replace_file, self._folder / "config.yaml", text, 0o600)
         self._arguments = _command(self.attachment, self._folder, self.identity)
         await self.start(*size)
 
@@ -324,12 +325,6 @@ def remove_leftovers(folder: Path) -> None:
     """Remove the folders of consoles whose server was killed. Blocks on the disk."""
     for path in folder.glob(f"{FOLDER_PREFIX}*/"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _write_private(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 async def _wait_or_kill(process: Process) -> None:

@@ -10,7 +10,8 @@ from textual.message import Message
 
 from console.text.lines import Line
 from console.ui.keys import keys
-from console.widgets.pane import TextPane
+from console.ui.table import Table
+from console.widgets.pane import TextPane, cursor_tone
 
 Row = TypeVar("Row")
 _BELOW: list[BindingType] = [
@@ -169,6 +170,17 @@ class ItemList(TextPane, can_focus=True):
 
         self.show_items(tuple(items(max(1, self.size.width))), items)
 
+    def show_table(
+        self,
+        table: Table[Row],
+        rows: Sequence[Row],
+        key: Callable[[Row], str],
+        without: tuple[str, ...] = (),
+    ) -> None:
+        """List the rows of a table below its titles, without the columns of some titles."""
+        self.show_head(without, lambda width: table.head(width, without))
+        self.show_rows(rows, key, lambda row, width: table.row(row, width, without))
+
     def _flat(self, items: Iterable[ListItem]) -> list[Line]:
         self._keys, self._spans = [], []
         rows: list[Line] = []
@@ -204,7 +216,8 @@ class ItemList(TextPane, can_focus=True):
         span = self._spans[self.place]
         if at not in span:
             return line, extra
-        return line, "on $band bold" if self.has_focus and at == span.start else "on $band"
+        bold = " bold" if self.has_focus and at == span.start else ""
+        return line, cursor_tone(self) + bold
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer Enter only when there is an item."""

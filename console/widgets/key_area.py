@@ -18,9 +18,8 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
 
-from console.models.app_host import AppHost
+from console.models.app_host import AppHost, host
 from console.session.app_state import Session
-from console.widgets.section import host
 from core.commands import COMMANDS
 
 

@@ -1,6 +1,7 @@
-"""Pane of styled lines; only visible lines are painted."""
+"""Panes of styled lines; only visible lines are painted."""
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Self
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -11,13 +12,49 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
+from textual.widget import Widget
 
 from console.text.lines import Line, line_text
-from console.widgets.relaid import FramedWidget
 
 Builder = Callable[[int], Sequence[Line]]
 """Builds the lines for a width in cells."""
 HeadBuilder = Callable[[int], Line]
+REVERSED = "reverse"
+"""Background style in which all text has one colour."""
+
+
+class FramedWidget(Widget):
+    """Measures its size in every layout that it requests.
+
+    Textual caches the box of a layout that runs while the widget is still changing. A layout
+    requested meanwhile would reuse that box, and the widget would keep a wrong height.
+    """
+
+    _in_border: Content | None = None
+
+    @property
+    def framed(self) -> bool:
+        """Whether it has a border whose upper edge has room for a title."""
+        return bool(self.styles.border_top[0])
+
+    def put_in_border(self, title: Content) -> None:
+        """Show `title` in the border, unless it is there already."""
+        before = self._in_border
+        if before is None or before.plain != title.plain or before.spans != title.spans:
+            self._in_border = title
+            self.border_title = title
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Refresh; a layout that was requested before is discarded."""
+        if layout:
+            self._layout_required = False
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
 
 class TextPane(FramedWidget, ScrollView, can_focus=False):
@@ -191,7 +228,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
             full = self.visual_style
             if extra:
                 full = full + Style.parse(extra, variables)
-            if tone:
+            if tone and not extra.startswith(REVERSED):  # colours would be patches of background
                 full = full + Style.parse(tone, variables)
             style = self._tones[key] = full.rich_style
         return style
@@ -225,7 +262,7 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     @property
     def head_tone(self) -> str:
         """Background style of the head."""
-        return "on $band" if self.has_class("-selected") else "on $panel"
+        return cursor_tone(self) if self.has_class("-selected") else "on $panel"
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """Return the text selected with the mouse."""
@@ -235,6 +272,11 @@ class TextPane(FramedWidget, ScrollView, can_focus=False):
     def selection_updated(self, selection: Selection | None) -> None:
         """Paint the selection."""
         self.refresh()
+
+
+def cursor_tone(widget: Widget) -> str:
+    """Return the style of the row under the cursor; the theme of ANSI colours has no band."""
+    return REVERSED if widget.app.current_theme.ansi else "on $band"
 
 
 def _selected(line: Line, start: int, end: int) -> Line:

@@ -1,16 +1,14 @@
 """A part of a screen that is built from the session and repainted only when it differs."""
 
 from collections.abc import Callable
-from typing import cast
 
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Static
 
-from console.models.app_host import AppHost
+from console.models.app_host import host
 from console.session.app_state import Session
 from console.text.sections import HEADING, Room
-from console.widgets.relaid import FramedWidget
+from console.widgets.pane import FramedWidget
 
 TALL = 36
 """Rows of a terminal from which there is room for secondary content."""
@@ -83,8 +81,3 @@ def _divided(line: Content) -> tuple[Content, Content]:
     at = max(styled, default=0)
     rest = line[at:]
     return line[:at], rest[len(rest.plain) - len(rest.plain.lstrip()) :]
-
-
-def host(widget: Widget) -> AppHost:
-    """Return the app of a widget, typed."""
-    return cast(AppHost, widget.app)

@@ -5,8 +5,11 @@ key binding is the name of its command. `where` names the process that executes 
 (through `POST /control/commands/NAME`) or `console` (the supervisor of child processes).
 """
 
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import did_you_mean
@@ -60,79 +63,40 @@ def validate(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
+_NUMBER = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+_TYPES: Mapping[str, Any] = {
+    "text": str,
+    "int": int,
+    "float": _NUMBER,
+    "flag": bool,
+    "ints": tuple[int, ...],
+    "floats": tuple[_NUMBER, ...],
+    "texts": tuple[str, ...],
+}
+_FLAGS = {"yes": True, "on": True, "no": False, "off": False}
+
+
 def _convert(name: str, arg: Arg, value: Any) -> Any:
+    given = value
+    if isinstance(value, str):  # of a command line
+        if arg.kind == "texts":
+            value = [text.strip() for text in value.split(",") if text.strip()]
+        elif arg.kind in ("ints", "floats"):
+            value = value.replace(",", " ").split()
+        elif arg.kind == "flag":
+            value = _FLAGS.get(value.lower(), value)
     try:
-        converted = _CONVERTERS[arg.kind](value)
-    except (TypeError, ValueError):
-        raise CommandError(
-            f"`{name}`: `{arg.name}` cannot be {value!r}", todo=f"Give: {arg.help}"
-        ) from None
+        converted = msgspec.convert(value, _TYPES[arg.kind], strict=False)
+    except msgspec.ValidationError:
+        what = f"`{name}`: `{arg.name}` cannot be {given!r}"
+        raise CommandError(what, todo=f"Give: {arg.help}") from None
     cap = TEXT_CAPS.get(arg.name)
     if cap is not None and isinstance(converted, str) and len(converted) > cap:
-        raise CommandError(
-            f"`{name}`: `{arg.name}` has {len(converted)} characters", todo=f"At most {cap}"
-        )
+        what = f"`{name}`: `{arg.name}` has {len(converted)} characters"
+        raise CommandError(what, todo=f"At most {cap}")
     if arg.choices and converted not in arg.choices:
         meant = did_you_mean(str(converted), arg.choices)
         valid = f"Valid: {', '.join(arg.choices)}"
-        raise CommandError(
-            f"`{name}`: `{arg.name}` cannot be {value!r}",
-            todo=" ".join(filter(None, [meant, valid])),
-        )
+        what = f"`{name}`: `{arg.name}` cannot be {given!r}"
+        raise CommandError(what, todo=" ".join(filter(None, [meant, valid])))
     return converted
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-    if (word := str(value).lower()) not in words:
-        raise ValueError
-    return words[word]
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError
-    return int(value)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError
-    number = float(value)
-    if number != number or number in (float("inf"), float("-inf")):
-        raise ValueError
-    return number
-
-
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, str):
-        return value.replace(",", " ").split()
-    if not isinstance(value, list | tuple):
-        raise TypeError
-    return list(value)
-
-
-def _parts(value: Any) -> list[Any]:
-    """Return the elements of a list, or of text with commas."""
-    if isinstance(value, str):
-        return [part for part in value.split(",") if part.strip()]
-    return _list(value)
-
-
-_CONVERTERS: Mapping[str, Any] = {
-    "text": _text,
-    "int": _int,
-    "float": _float,
-    "flag": _flag,
-    "ints": lambda value: tuple(_int(item) for item in _list(value)),
-    "floats": lambda value: tuple(_float(item) for item in _list(value)),
-    "texts": lambda value: tuple(_text(item).strip() for item in _parts(value)),
-}

@@ -7,7 +7,7 @@ from ajet_swarm.common.text import ago, known_names, one_line, plural
 from core.commands import CommandError
 from core.commands.spec import NoChange, NotNow
 from core.events.server import PoolChanged
-from core.state import Group, Server, State
+from core.state import Server, State
 
 Args = Mapping[str, Any]
 BASE = "base"
@@ -145,14 +145,11 @@ def _reset(state: State, server: Server, args: Args) -> None:
 
 def _restore(state: State, server: Server, args: Args) -> None:
     _reset(state, server, args)
-    name, saved = (
-        args["name"].strip(),
-        {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()},
-    )
+    name = args["name"].strip()
+    saved = {checkpoint.name: checkpoint for checkpoint in server.checkpoints or ()}
     if name in saved and saved[name].damaged:
-        raise NotNow(
-            f"the checkpoint {one_line(name, 80)} is damaged", server.name, "Choose another"
-        )
+        what = f"the checkpoint {one_line(name, 80)} is damaged"
+        raise NotNow(what, server.name, "Choose another")
     if name not in {*saved, BASE} and not server.checkpoints_more:
         what = f"there is no checkpoint `{one_line(name, 80)}`"
         raise NotNow(what, server.name, known_names(name, [*saved, BASE]))
@@ -266,28 +263,16 @@ def _by_hand(state: State, server: Server) -> int:
     """Return our human-rated groups in the pool."""
     if server.lost or server.state not in FILLING:
         return 0
-    began, step = server.since, None
-    for span in reversed(server.spans):
-        if span.state not in FILLING or _other(step, span.step):
-            break
-        began, step = span.since, step if span.step is None else span.step
-    return sum(_in_pool(group, server.name, began) for group in state.groups.values())
-
-
-def _other(one: int | None, two: int | None) -> bool:
-    return one is not None and two is not None and one != two
-
-
-def _in_pool(group: Group, server: str, began: float) -> bool:
-    """Return whether a group was rated by hand and sent to a server since the pool began."""
-    return (
-        group.server == server
+    began = max((span.since for span in server.spans if span.state not in FILLING), default=0.0)
+    return sum(
+        group.server == server.name
+        and group.step == server.step
+        and (group.sealed_at or 0.0) >= began
         and group.phase == "DONE"
         and not group.lost
         and group.source == "human"
-        and group.episode_type == "train"
-        and (group.sealed_at or 0.0) >= began
         and any(candidate.phase == "ended" for candidate in group.candidates)
+        for group in state.groups.values()
     )
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from ajet_swarm.common.text import content_text
-from ajet_swarm.runtime import SYSTEM, Chance
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,25 +65,17 @@ class PublicAnswer(msgspec.Struct, frozen=True):
     """Further fields of a whole answer that is no chat completion."""
 
 
-def public_answer(completion: Mapping[str, Any], chance: Chance = SYSTEM.chance) -> PublicAnswer:
-    """Extract the public parts of a completion that has a choice with a message.
-
-    Args:
-        completion: The completion.
-        chance: Source of the ids of tool calls if neither they nor the completion have one.
-    """
+def public_answer(completion: Mapping[str, Any]) -> PublicAnswer:
+    """Extract the public parts of a completion that has a choice with a message."""
     choice = completion["choices"][0]
     message = choice["message"]
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     calls = message.get("tool_calls")
+    calls = calls if isinstance(calls, list) else []
     return PublicAnswer(
         content=valid_text(content_text(message.get("content"))) or None,
         reasoning=valid_text(content_text(reasoning)) or None,
-        tool_calls=(
-            _calls(calls, completion.get("id") or chance.token(8))
-            if isinstance(calls, list)
-            else []
-        ),
+        tool_calls=[_call(call) for call in calls if isinstance(call, dict)],
         finish_reason=str(choice.get("finish_reason") or "stop"),
         stop_reason=choice.get("stop_reason"),
         logprobs=choice.get("logprobs"),
@@ -96,28 +87,19 @@ def public_answer(completion: Mapping[str, Any], chance: Chance = SYSTEM.chance)
     )
 
 
-def _calls(calls: list[Any], completion_id: Any) -> list[dict[str, Any]]:
-    """Return the tool calls with unique ids; the same completion always gives the same ids."""
-    result: list[dict[str, Any]] = []
-    seen: set[str] = set()
-    for call in calls:
-        if not isinstance(call, dict):
-            continue
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        arguments = function.get("arguments")
-        if not isinstance(arguments, str):
-            arguments = _encode(arguments if arguments is not None else {}).decode()
-        call_id = call.get("id")
-        if not isinstance(call_id, str) or not call_id or call_id in seen:
-            call_id = new_call_id(completion_id, len(result))
-        seen.add(call_id)
-        public_function = {
-            "name": valid_text(str(function.get("name") or "")),
-            "arguments": valid_text(arguments) if arguments.strip() else "{}",
-        }
-        result.append({"id": call_id, "type": "function", "function": public_function})
-    return result
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool call; its id may be empty or that of another call, see `apply_tool_choice`."""
+    call_id, function = call.get("id"), call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = _encode(arguments if arguments is not None else {}).decode()
+    public_function = {
+        "name": valid_text(str(function.get("name") or "")),
+        "arguments": valid_text(arguments) if arguments.strip() else "{}",
+    }
+    call_id = call_id if isinstance(call_id, str) else ""
+    return {"id": call_id, "type": "function", "function": public_function}
 
 
 def new_call_id(*seeds: Any) -> str:

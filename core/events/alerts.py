@@ -17,26 +17,22 @@ from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
+from core.events.base import Params, read
 from core.events.progress import PartFigures
 
 AlertLevel = Literal["info", "warning", "error"]
 
 
-class AlertParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Parameters of an alert of one kind; `KINDS` has the classes."""
+class AlertParams(Params, frozen=True):
+    """Parameters of an alert of one kind; `KINDS` has the classes.
 
-    kind: ClassVar[str]
-    """Name of the kind; in most cases also the part of the alert's key before the colon."""
+    The name of the kind is in most cases also the part of the alert's key before the colon.
+    """
+
     level: ClassVar[AlertLevel]
     """Usual level."""
     lasts: ClassVar[float | None]
     """Seconds after its last change until it expires, if it is about a past event."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the parameters as a JSON object without those that have their default."""
-        fields = msgspec.to_builtins(self)
-        assert isinstance(fields, dict)
-        return fields
 
 
 class BatchHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -199,16 +195,5 @@ def params_of(kind: str, **params: Any) -> AlertParams:
 
 
 def read_params(kind: str, params: Mapping[str, Any]) -> AlertParams | None:
-    """Return the parameters of a stored alert; None for an unknown kind or unexpected parameters.
-
-    Args:
-        kind: `alert_kind` of the event.
-        params: Unknown ones are ignored.
-    """
-    expected = KINDS.get(kind)
-    if expected is None:
-        return None
-    try:
-        return msgspec.convert(params, expected)
-    except msgspec.ValidationError:
-        return None
+    """Return the parameters of a stored alert; None if they are of no known kind."""
+    return read(KINDS, kind, params)

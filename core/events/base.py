@@ -7,8 +7,12 @@ journals.
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
+
+_P = TypeVar("_P", bound="Params")
 
 
 def _kind(name: str) -> str:
@@ -40,6 +44,33 @@ class Event(
     def kind(self) -> str:
         """The event's name on the wire."""
         return str(self.__struct_config__.tag)
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parameters of one kind of cause or alert; a released field keeps its name, type, default."""
+
+    kind: ClassVar[str]
+    """Name of the kind."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the parameters as a JSON object without those that have their default."""
+        fields = msgspec.to_builtins(self)
+        assert isinstance(fields, dict)
+        return fields
+
+
+def read(kinds: Mapping[str, type[_P]], kind: str, params: Mapping[str, Any]) -> _P | None:
+    """Return stored parameters; None for an unknown kind or unexpected parameters.
+
+    Args:
+        kinds: Class of each kind.
+        kind: Name of the kind.
+        params: Unknown ones are ignored.
+    """
+    try:
+        return msgspec.convert(params, kinds[kind])
+    except (KeyError, msgspec.ValidationError):
+        return None
 
 
 class GroupEvent(Event, frozen=True, kw_only=True):

@@ -7,19 +7,11 @@ kinds, also the kind and its parameters. Code must not parse the text for them.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import msgspec
+from core.events.base import Params, read
 
 
-class GroupCause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Parameters of one kind of cause; a released field keeps its name, type and default."""
-
-    kind: ClassVar[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the parameters as a JSON object without those that have their default."""
-        fields = msgspec.to_builtins(self)
-        assert isinstance(fields, dict)
-        return fields
+class GroupCause(Params, frozen=True):
+    """Parameters of one kind of cause."""
 
 
 class NoEpisodes(GroupCause, frozen=True):
@@ -84,10 +76,4 @@ CAUSES: Mapping[str, type[GroupCause]] = {
 
 def read_cause(kind: str, params: Mapping[str, Any]) -> GroupCause | None:
     """Return the parameters of a cause; None for an unknown kind or unexpected parameters."""
-    expected = CAUSES.get(kind)
-    if expected is None:
-        return None
-    try:
-        return msgspec.convert(params, expected)
-    except msgspec.ValidationError:
-        return None
+    return read(CAUSES, kind, params)

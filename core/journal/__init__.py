@@ -1,10 +1,10 @@
 """The journal: every event, in one SQLite file from which all state is rebuilt.
 
-`writer.Journal` queues events; its one thread writes them, each as a row of `rows`, in shared
-commits. A row leaves out what the first event of its group says, and is compressed; the view
-`events` has the whole JSON of each. A commit survives a kill. `sync` has the second thread, which
-syncs commits to the disk and empties the log: what is synced survives a loss of power too. An event
-waits for the one or the other, so a slow disk delays rewards and nothing else.
+`writer.Journal` queues events; one thread writes them, each as a row of `rows`, in shared commits.
+A row leaves out what the first event of its group says, and is compressed; the view `events` has
+the whole JSON of each. A commit survives a kill. A second thread syncs commits to the disk and
+empties the log: what is synced survives a loss of power too. An event waits for the one or the
+other, so a slow disk delays rewards and nothing else.
 
 A request is stored without its messages: `messages` has each message once, under the hash of the
 message before it and its own content, and the request names its last one. `reader` puts them back

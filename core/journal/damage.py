@@ -24,7 +24,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
-from core.journal.file import PAGE, JournalError, OlderJournal, export_remedy, unpacked
+from core.journal.file import PAGE, JournalError, OlderJournal, as_json, export_remedy, unpacked
 from core.journal.read_only import JournalFile
 from core.journal.reader import STATE_VERSION
 from core.journal.storage import TaskFailed, is_damage
@@ -134,10 +134,8 @@ def find_damage(path: Path) -> str:
     Raises:
         sqlite3.Error: The file cannot be opened or is locked.
     """
-    at_rest = not any(Path(f"{path}{end}").exists() for end in journal_file.SIBLINGS)
-    uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if at_rest else "")
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=5)) as db:
+        with contextlib.closing(journal_file.connect(path, 5)) as db:
             result = str(db.execute("pragma quick_check(1)").fetchone()[0])
     except sqlite3.DatabaseError as error:
         if is_damage(error):
@@ -163,7 +161,11 @@ def check_in_background(path: Path, then: Callable[[str], None]) -> threading.Th
         else:
             then(damage)
 
-    thread = threading.Thread(target=check, name="journal-check", daemon=True)
+    return _in_background(check, "journal-check")
+
+
+def _in_background(work: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     return thread
 
@@ -211,17 +213,17 @@ def _salvage(path: Path, damage: str) -> OpenedJournal:
 def _first_rows(aside: Path, journal: Journal) -> State | None:
     """Copy what a start needs; return the state, or None if it cannot be read."""
     try:
-        with JournalFile(aside) as old:
-            state = old.load_state()
-            ids = [group.group_id for group in state.open_groups()]
-            of = "from groups where group_id in (select value from json_each(?))"
-            with old.reading() as db:
-                groups = db.execute(f"select * {of}", (_json(list(state.groups)),)).fetchall()
-                sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
-                events = db.execute(sql, (state.seq - NEWEST, _json(ids))).fetchall()
-                meta = db.execute("select * from meta").fetchall()
-                sql = "select * from messages order by id desc limit 1"  # new ids begin after it
-                messages = db.execute(sql).fetchall()
+        old = JournalFile(aside)
+        state = old.load_state()
+        ids = [group.group_id for group in state.open_groups()]
+        of = "from groups where group_id in (select value from json_each(?))"
+        with old.reading() as db:
+            groups = db.execute(f"select * {of}", (as_json(list(state.groups)),)).fetchall()
+            sql = f"select * from rows where seq>? or opened_seq in (select opened_seq {of})"
+            events = db.execute(sql, (state.seq - NEWEST, as_json(ids))).fetchall()
+            meta = db.execute("select * from meta").fetchall()
+            sql = "select * from messages order by id desc limit 1"  # new ids begin after it
+            messages = db.execute(sql).fetchall()
     except (AjetError, sqlite3.Error) as error:
         log.warning("the state is not readable before all rows are copied: %s", error)
         return None
@@ -252,12 +254,9 @@ def continue_salvage(journal: Journal) -> threading.Thread | None:
             what = f"its rows are not copied, the next start tries again: {error}"
         notice = f"the journal was damaged: {what}; the damaged file is {name}"
         log.error("%s", notice)
-        if journal.on_notice is not None:
-            journal.on_notice(notice)
+        journal.on_notice(notice)
 
-    thread = threading.Thread(target=copy, name="journal-salvage", daemon=True)
-    thread.start()
-    return thread
+    return _in_background(copy, "journal-salvage")
 
 
 def _copy_rows(aside: Path, journal: Journal) -> str:
@@ -275,10 +274,6 @@ def _copy_rows(aside: Path, journal: Journal) -> str:
         kept = int(db.execute(sql, (first, last)).fetchone()[0])
     total = max(0, last - first)
     return f"{kept} of {total} events are kept, {total - kept} are missing"
-
-
-def _json(ids: list[str]) -> str:
-    return msgspec.json.encode(ids).decode()
 
 
 def _insert(rows: list[tuple[str, Row]], db: sqlite3.Connection) -> None:

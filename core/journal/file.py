@@ -11,24 +11,13 @@ import sqlite3
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line
-from core.events import (
-    DisagreementSettled,
-    Event,
-    GroupClosed,
-    GroupEdited,
-    GroupMarked,
-    GroupNoted,
-    GroupOpened,
-    GroupRated,
-    RatingUndone,
-    VoteCast,
-    VoteWithdrawn,
-)
+from core import events
 from core.version import version
 from core.whole_file import make_private
 
@@ -43,17 +32,17 @@ SIBLINGS = ("-wal", "-shm")
 SNAPSHOT_SPACING = 20_000
 """Minimum number of events between two snapshots that are kept; the newest is always kept."""
 
-VOTES = (GroupRated, VoteCast, DisagreementSettled)
-REMARKS = (GroupEdited, GroupMarked, GroupNoted)
-WITHDRAWN = (RatingUndone, VoteWithdrawn)
+VOTES = (events.GroupRated, events.VoteCast, events.DisagreementSettled)
+REMARKS = (events.GroupEdited, events.GroupMarked, events.GroupNoted)
+WITHDRAWN = (events.RatingUndone, events.VoteWithdrawn)
 
 
-def name_of(kind: type[Event]) -> str:
+def name_of(kind: type[events.Event]) -> str:
     """Return the name of an event class in `rows`."""
     return str(kind.__struct_config__.tag)
 
 
-def kinds(*classes: type[Event]) -> str:
+def kinds(*classes: type[events.Event]) -> str:
     """Return the names of event classes as a list in SQL."""
     return ", ".join(f"'{name_of(kind)}'" for kind in classes)
 
@@ -85,18 +74,20 @@ create view events as
             || ',"group_id":' || json_quote(coalesce(group_id, 'lost-' || rows.opened_seq)))
         || {_REST.format("rows")} as json
     from rows left join groups on groups.opened_seq = rows.opened_seq;
-create trigger group_opened after insert on rows when new.kind in ({kinds(GroupOpened)}) begin
+create trigger group_opened after insert on rows when new.kind in ({kinds(events.GroupOpened)})
+begin
     insert or ignore into groups select
         new.opened_seq, json_extract(json, '$.group_id'),
         coalesce(json_extract(json, '$.run_id'), ''), coalesce(json_extract(json, '$.server'), ''),
         (select min(seq) from rows
-            where opened_seq = new.opened_seq and kind in ({kinds(GroupClosed)})),
+            where opened_seq = new.opened_seq and kind in ({kinds(events.GroupClosed)})),
         iif(exists (select 1 from rows
             where opened_seq = new.opened_seq and kind in ({kinds(*VOTES, *REMARKS)})), null, 0),
         json_extract(json, '$.last_message')
         from (select '{{' || substr({_REST.format("new")}, 2) as json limit 1);
 end;
-create trigger group_closed after insert on rows when new.kind in ({kinds(GroupClosed)}) begin
+create trigger group_closed after insert on rows when new.kind in ({kinds(events.GroupClosed)})
+begin
     update groups set closed_seq = new.seq
         where opened_seq = new.opened_seq and closed_seq is null;
 end;
@@ -132,6 +123,11 @@ class Base(msgspec.Struct, frozen=True):
     """Unix seconds of that event."""
     groups: int
     """Number of deleted groups."""
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON, for SQL."""
+    return msgspec.json.encode(value).decode()
 
 
 def base_of(db: sqlite3.Connection) -> Base | None:
@@ -202,14 +198,20 @@ def _readable(data: bytes, size: int) -> bytes:
         return b"damaged"
 
 
-def connect(uri: str, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
     """Return a connection for any thread that reads `events`, as SQLite's shell does.
 
     Args:
-        uri: `file:` URI of the journal.
+        path: The journal, which exists.
         timeout: Seconds to wait for a lock.
+        mode: `rw` to write; `ro` writes nothing, not even beside the file of a closed journal.
     """
-    db = sqlite3.connect(uri, uri=True, timeout=timeout, check_same_thread=False)
+    path = path.resolve()  # the log of a linked file is beside the file
+    closed = mode == "ro" and not any(Path(f"{path}{end}").exists() for end in SIBLINGS)
+    uri = f"{path.as_uri()}?mode={mode}{'&immutable=1' * closed}"
+    db = sqlite3.connect(
+        uri, uri=True, timeout=timeout, check_same_thread=False, isolation_level=None
+    )
     db.create_function("sqlar_uncompress", 2, _readable, deterministic=True)
     return db
 

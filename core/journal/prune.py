@@ -24,7 +24,7 @@ import msgspec
 
 from ajet_swarm.common.errors import AjetError
 from core.journal import file as journal_file
-from core.journal.file import Base, base_of, last_seq
+from core.journal.file import Base, as_json, base_of, last_seq
 from core.journal.reader import STATE_VERSION, is_rated
 from core.journal.storage import TaskFailed
 from core.journal.writer import Journal
@@ -38,7 +38,7 @@ NOT_PINNED = (
     " where opened_seq<=json_extract(span.value, '$[1]')"
     " and coalesce(closed_seq, opened_seq)>=json_extract(span.value, '$[0]'))"
 )
-"""Condition on a row of `groups`: it was open in none of the spans; its value is `spans_json`."""
+"""Condition on a row of `groups`: it was open in none of the spans; its value is their JSON."""
 
 NOT_KEPT = "group_id not in (select value from json_each(?))"
 """Condition on a row of `groups`: it is none of the groups of a JSON list."""
@@ -131,11 +131,6 @@ class PruneResult:
         )
 
 
-def no_pins() -> Spans:
-    """Return the spans of a journal without a pinned run."""
-    return ()
-
-
 def kept_inbox(db: sqlite3.Connection, inbox: Sequence[str]) -> str:
     """Return the groups of the inbox that are not pruned, as the value of `NOT_KEPT`.
 
@@ -159,12 +154,7 @@ def kept_inbox(db: sqlite3.Connection, inbox: Sequence[str]) -> str:
         if size > INBOX_BYTES:
             break
         kept.append(group_id)
-    return msgspec.json.encode(kept).decode()
-
-
-def spans_json(spans: Spans) -> str:
-    """Return the spans as the value of `NOT_PINNED`."""
-    return msgspec.json.encode(spans).decode()
+    return as_json(kept)
 
 
 class Pruner:
@@ -184,22 +174,19 @@ class Pruner:
         journal: Journal,
         keep: Retention,
         rest: float = PAUSE,
-        pinned: Callable[[], Spans] = no_pins,
+        pinned: Callable[[], Spans] = tuple,
         inbox: Callable[[], Sequence[str]] = list,
     ) -> None:
         self.journal = journal
         self.keep = keep
         self._pinned = pinned
         self._inbox = inbox
-        self._kept: tuple[Sequence[str], str] = ((), "[]")
-        """The inbox for which the groups to keep were chosen, and these."""
         self._rest = rest
         self._ends = threading.Event()
         self._pruning = threading.Lock()
         """Lock that is held while pruning."""
         self._target: int | None = None
         """Used bytes to prune to; None if only the days are limited."""
-        self._warned = False
         self._failing = False
         """Whether the last round ended with an unexpected error."""
         self.on_change: Callable[[Exception | None], None] | None = None
@@ -260,19 +247,7 @@ class Pruner:
                     "pruned the journal: %d events, %d groups (%d rated), %.1f MB",
                     *(done.events, done.groups, done.rated, done.bytes / 1e6),
                 )
-            self._warn(keep)
             return done
-
-    def _warn(self, keep: Retention) -> None:
-        used = self._size().used
-        exceeded = bool(keep.bytes) and used > keep.bytes
-        if exceeded and not self._warned:
-            log.warning(
-                "the journal uses %.1f MB, more than journal.keep_bytes (%.1f MB): the newest %d "
-                "groups, open ones, those of pinned runs and of the inbox are never pruned",
-                *(used / 1e6, keep.bytes / 1e6, KEEP_GROUPS),
-            )
-        self._warned = exceeded
 
     def _round(self, keep: Retention, done: PruneResult) -> bool:
         """Prune one part; return False if nothing is left to do."""
@@ -302,7 +277,7 @@ class Pruner:
         with self.journal.reading() as db:
             base = base_of(db) or Base(0, 0.0, 0)
             end = last_seq(db)
-            last = min(end - KEEP_EVENTS, (_newest(db) or end) - 1)
+            last = min(end - KEEP_EVENTS, (newest_from(db) or end) - 1)
             seq = base.seq
             if excess:  # half of the share, because the messages of an event may be of any size
                 share = excess / (2 * Size.of(db).used)
@@ -344,10 +319,8 @@ class Pruner:
                 "select group_id from groups where closed_seq<=? and opened_seq<?"
                 f" and {NOT_PINNED} and {NOT_KEPT} and {{}} order by opened_seq limit ?"
             )
-            inbox = self._inbox()
-            if inbox != self._kept[0]:
-                self._kept = inbox, kept_inbox(db, inbox)
-            values = (base.seq, _newest(db), spans_json(self._pinned()), self._kept[1])
+            kept = kept_inbox(db, self._inbox())
+            values = (base.seq, newest_from(db), as_json(self._pinned()), kept)
             unknown = db.execute(sql.format("rated is null"), (*values, ROUND_GROUPS)).fetchall()
             ratings = [(is_rated(db, group_id), group_id) for (group_id,) in unknown]
             if ratings:
@@ -426,8 +399,7 @@ _LEADS_TO = (
 
 
 def _set_base(db: sqlite3.Connection, base: Base) -> None:
-    value = msgspec.json.encode(base).decode()
-    db.execute("insert or replace into meta values ('base', ?)", (value,))
+    db.execute("insert or replace into meta values ('base', ?)", (as_json(base),))
 
 
 def _set_rated(ratings: Iterable[tuple[bool, str]], db: sqlite3.Connection) -> None:
@@ -441,7 +413,7 @@ def _release(pages: int, db: sqlite3.Connection) -> None:
         db.execute("pragma incremental_vacuum(1)")
 
 
-def _newest(db: sqlite3.Connection) -> int:
+def newest_from(db: sqlite3.Connection) -> int:
     """Return the number that opened the oldest of the newest groups; 0 if there are fewer."""
     row = db.execute(
         "select opened_seq from groups order by opened_seq desc limit 1 offset ?",

@@ -1,22 +1,15 @@
-"""Read-only access to a journal: nothing in it or beside it is ever written.
-
-A closed journal is read in place, one in use by a proxy is read beside its writer. If neither is
-possible (a leftover log in a read-only folder), a copy in a temporary folder is read.
-"""
+"""Read-only access to a journal, which may be in use by a proxy."""
 
 import contextlib
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line
 from core.events import ProxyStarted
-from core.journal.file import SIBLINGS, JournalError, check_version, connect, last_seq
+from core.journal.file import JournalError, check_version, connect, last_seq
 from core.journal.reader import JournalReader, events_of_kind
 
 _MAGIC = b"SQLite format 3\x00"
@@ -37,7 +30,7 @@ class JournalRun:
 
 
 class JournalFile(JournalReader):
-    """One journal file, open for reading; `close` deletes a temporary copy.
+    """One journal file, open for reading.
 
     Args:
         path: The file.
@@ -49,72 +42,30 @@ class JournalFile(JournalReader):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
         _check_kind(path)
-        beside = [Path(f"{path}{end}") for end in SIBLINGS]
-        still = not any(path.exists() for path in beside)
-        self._uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if still else "")
-        try:
-            self._check()
-        except JournalError:
-            if still:
-                raise
-            self._take_copy()
-            self._check()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Delete the temporary copy, if any."""
-        if self._copy is not None:
-            self._copy.cleanup()
-            self._copy = None
+        with self.reading() as db:
+            names = {row[0] for row in db.execute("select name from sqlite_master")}
+            if not {"events", "groups"} <= names:
+                raise UsageError("this database is no journal of ours", str(path))
+            check_version(db, path)
+            last_seq(db)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield a new connection.
 
         Raises:
-            JournalError: The file is damaged.
+            JournalError: The file is damaged, or has a log in a folder that cannot be written.
         """
         try:
-            db = connect(self._uri, 5)
-            with contextlib.closing(db):
+            with contextlib.closing(connect(self.path, 5)) as db:
                 yield db
         except sqlite3.Error as error:
             raise JournalError(
                 f"the journal cannot be read: {error}",
                 str(self.path),
-                "It may be cut short or damaged: take another copy of it",
+                "It may be cut short or damaged: copy it, with its `-wal`, to a folder of yours",
             ) from error
-
-    def _check(self) -> None:
-        with self.reading() as db:
-            names = {row[0] for row in db.execute("select name from sqlite_master")}
-            if not {"events", "groups"} <= names:
-                raise UsageError("this database is no journal of ours", str(self.path))
-            check_version(db, self.path)
-            last_seq(db)
-
-    def _take_copy(self) -> None:
-        """Switch to a temporary copy."""
-        self._copy = tempfile.TemporaryDirectory(prefix="ajet-replay-")
-        target = Path(self._copy.name) / "journal.db"
-        try:
-            for end in ("", "-wal"):
-                source = Path(f"{self.path}{end}")
-                if not end or source.exists():
-                    shutil.copyfile(source, f"{target}{end}")
-            with contextlib.closing(sqlite3.connect(target)) as db:
-                db.execute("pragma wal_checkpoint(truncate)")
-        except (OSError, sqlite3.Error) as error:
-            self.close()
-            raise JournalError(f"the journal cannot be read: {error}", str(self.path)) from error
-        self._uri = f"{target.as_uri()}?mode=ro"
 
     # --- contents ---------------------------------------------------------------------------------
 

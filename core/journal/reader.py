@@ -143,13 +143,6 @@ class JournalReader(ABC):
             state.seq = max(state.seq, min(until, last_seq(db)))
         return state
 
-    def replayed_state(self) -> State:
-        """Return the state reduced from all events, without the newer snapshots."""
-        with self.reading() as db:
-            state = _base_state(db) or State()
-            self._replay(db, state, END, None)
-        return state
-
     def base_state(self) -> State | None:
         """Return the state at the last pruned event; None if nothing was pruned."""
         with self.reading() as db:

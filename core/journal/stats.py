@@ -5,17 +5,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.journal.file import base_of, last_seq, unpacked
+from core.journal.file import as_json, base_of, last_seq, unpacked
 from core.journal.messages import Reference
 from core.journal.prune import (
-    KEEP_GROUPS,
     NOT_KEPT,
     NOT_PINNED,
     Retention,
     Size,
     Spans,
     kept_inbox,
-    spans_json,
+    newest_from,
 )
 from core.journal.reader import UNDECODABLE
 
@@ -65,7 +64,7 @@ def journal_stats(db: sqlite3.Connection, pinned: Spans = ()) -> JournalStats:
         return int(db.execute(sql).fetchone()[0] or 0)
 
     schema, base, size = one("pragma user_version"), base_of(db), Size.of(db)
-    free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (spans_json(pinned),))
+    free = db.execute(f"select count(*) from groups where {NOT_PINNED}", (as_json(pinned),))
     at = "(select at from rows where seq=(select {}(opened_seq) from groups))"
     times = db.execute(f"select {at.format('min')}, {at.format('max')}").fetchone()
     return JournalStats(
@@ -118,17 +117,13 @@ def plan_pruning(
         inbox: Ids of the groups of the inbox, newest last.
     """
     rated, at = "ifnull(rated, 0)", "(select at from rows where seq=groups.opened_seq)"
-    row = db.execute(
-        "select opened_seq from groups order by opened_seq desc limit 1 offset ?",
-        (KEEP_GROUPS - 1,),
-    ).fetchone()
-    groups, of_them = 0, 0
-    if row is not None and keep.days:
+    groups = of_them = 0
+    if keep.days:
         groups, of_them = db.execute(
             f"select count(*), coalesce(sum({rated}), 0) from groups"
             f" where {at}<? and opened_seq<? and closed_seq is not null and (? or not {rated})"
             f" and {NOT_PINNED} and {NOT_KEPT}",
-            (keep.before, row[0], keep.rated, spans_json(pinned), kept_inbox(db, inbox)),
+            (keep.before, newest_from(db), keep.rated, as_json(pinned), kept_inbox(db, inbox)),
         ).fetchone()
     used = Size.of(db).used
     excess = max(0, used - keep.bytes) if keep.bytes else 0

@@ -4,10 +4,8 @@ import contextlib
 import errno
 import logging
 import sqlite3
-import threading
-import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +21,8 @@ log = logging.getLogger(__name__)
 
 ROWS = 200
 """Maximum number of rows of one statement: each statement waits for the interpreter's lock."""
-BUSY = 10.0
-"""Seconds to wait for another program's lock on the file."""
-RETRY_BUSY = 1.0
-"""The same while nothing can be written; `Journal.close` waits for it too."""
+BUSY = 2.0
+"""Seconds to wait for another program's lock on the file; `Journal.close` waits for it too."""
 BACKLOG_EVENTS = 200_000
 """Maximum number of events in memory while nothing can be written."""
 BACKLOG_BYTES = 256 << 20
@@ -64,79 +60,42 @@ class JournalReplaced(sqlite3.DatabaseError):
     """The file is not the one that was written before."""
 
 
-class Task:
-    """One short transaction of the pruner."""
-
-    def __init__(self, action: Callable[[sqlite3.Connection], None]) -> None:
-        self.action = action
-        self.done = threading.Event()
-        self.error: Exception | None = None
-        self.seconds = 0.0
-
-    def fail(self, error: Exception) -> None:
-        """End it with an error."""
-        self.error = error
-        self.done.set()
-
-
-class Backlog:
+class Backlog(list[Job]):
     """Jobs that the writer has taken and not committed, in order."""
 
-    def __init__(self) -> None:
-        self._jobs: list[Job] = []
-        self._measured = self._bytes = 0
-        """Number of jobs whose JSON was measured, and its bytes."""
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def add(self, job: Job) -> None:
-        """Append a job."""
-        self._jobs.append(job)
-
-    def oldest(self, most: int) -> list[Job]:
-        """Return up to `most` of the oldest jobs; they stay until `drop`."""
-        return self._jobs[:most]
+    _measured = _bytes = 0
+    """Number of jobs whose JSON was measured, and its bytes."""
 
     def drop(self, count: int) -> None:
         """Remove the `count` oldest jobs."""
-        self._keep(self._jobs[count:])
-
-    def has(self, seq: int) -> bool:
-        """Return whether an event is in it."""
-        return any(isinstance(job, Event) and job.seq == seq for job in self._jobs)
+        del self[:count]
+        self._measured = self._bytes = 0
 
     def overflows(self) -> bool:
         """Return whether it exceeds its bounds."""
-        for job in self._jobs[self._measured :]:
+        for job in self[self._measured :]:
             with contextlib.suppress(*_UNWRITABLE):
                 self._bytes += len(msgspec.json.encode(job))
-        self._measured = len(self._jobs)
+        self._measured = len(self)
         return self._measured > BACKLOG_EVENTS or self._bytes > BACKLOG_BYTES
 
     def drop_unwritable(self) -> str:
         """Drop jobs that can never be written; return why, empty if there is none."""
-        kept: list[Job] = []
         reason = ""
-        for job in self._jobs:
+        for job in list(self):
             try:
                 msgspec.json.encode(job)
             except _UNWRITABLE as error:
                 reason = f"{type(job).__name__} cannot be written: {error}; it is lost"
-            else:
-                kept.append(job)
-        self._keep(kept)
+                self.remove(job)
+        self.drop(0)
         return reason
-
-    def _keep(self, jobs: Iterable[Job]) -> None:
-        self._jobs = list(jobs)
-        self._measured = self._bytes = 0
 
 
 class JournalStorage:
     """One journal file, written by one thread of this process.
 
-    Other threads use only `connect`, `is_open` and `changes`.
+    Other threads use only `is_open` and `changes`.
 
     Args:
         path: The file.
@@ -148,9 +107,6 @@ class JournalStorage:
         """Whether the file is open for writing, so that it has a log."""
         self.changes = 0
         """Number of rows that were changed since the file was opened."""
-        self._without_index = False
-        """Whether SQLite's index beside the file cannot be written because the disk is full: each
-        connection then builds its own in memory, and no two can be open at once."""
         self._db: sqlite3.Connection | None = None
         self._rows: RowWriter
         self._identity: journal_file.Identity | None = None
@@ -158,15 +114,6 @@ class JournalStorage:
         self._detached = False
         """Whether the path names another file than `_db` has open, or none: only `_db` has the
         rows."""
-
-    def connect(self) -> sqlite3.Connection:
-        """Return a new connection, usable in any thread."""
-        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # does not create a missing file
-        db = journal_file.connect(uri, BUSY)
-        db.isolation_level = None
-        if self._without_index:
-            db.execute("pragma locking_mode=exclusive")
-        return db
 
     # --- opening --------------------------------------------------------------------------------
 
@@ -178,7 +125,7 @@ class JournalStorage:
             sqlite3.Error: It cannot be opened.
         """
         with contextlib.ExitStack() as on_error:
-            db = self.connect()
+            db = journal_file.connect(self.path, BUSY, "rw")
             on_error.callback(db.close)
             journal_file.prepare(db, self.path)
             db.execute("pragma synchronous=normal")
@@ -199,9 +146,8 @@ class JournalStorage:
         Raises:
             JournalError: It is of another version.
         """
-        self._without_index = True
         try:
-            with contextlib.closing(self.connect()) as db:
+            with contextlib.closing(journal_file.connect(self.path, BUSY)) as db:
                 check_version(db, self.path)
                 return last_seq(db)
         except sqlite3.Error as error:
@@ -221,25 +167,12 @@ class JournalStorage:
         """
         if not self.path.exists():
             raise JournalReplaced("the file is gone")
-        without_index, self._without_index = self._without_index, False
-        try:
-            last = self.open()
-        except sqlite3.Error:
-            self._without_index = without_index
-            raise
-        if last != written and not backlog.has(last):  # a failed commit may be in the file
+        last = self.open()
+        held = (job.seq for job in backlog if isinstance(job, Event))
+        if last != written and last not in held:  # a failed commit may be in the file
             self.close()
             raise JournalReplaced(f"it ends with event {last}, and {written} was written")
-        self._set_patience(RETRY_BUSY)
         return last
-
-    def be_patient(self) -> None:
-        """Wait for locks as usual again, after all jobs were written."""
-        self._set_patience(BUSY)
-
-    def _set_patience(self, seconds: float) -> None:
-        assert self._db is not None
-        self._db.execute(f"pragma busy_timeout={seconds * 1_000:.0f}")
 
     def close(self) -> None:
         """Close the file, unless it is the only one with the rows."""
@@ -305,24 +238,23 @@ class JournalStorage:
         self.changes = db.total_changes
         return rows[-1][0] if rows else written
 
-    def run(self, task: Task) -> int:
-        """Carry out a task; return the number of the newest event. One that fails leaves nothing.
+    def run(self, action: Callable[[sqlite3.Connection], None]) -> int:
+        """Carry out an action of the pruner in one transaction; return the newest event's number.
 
-        The task is not done yet.
+        Raises:
+            Exception: That of the action, of which nothing is left.
         """
         assert self._db is not None
-        db, began = self._db, time.monotonic()
+        db = self._db
         try:
             db.execute("begin immediate")
-            task.action(db)
+            action(db)
             db.execute("commit")
-        except Exception as error:  # noqa: BLE001  its waiter raises it
-            task.error = error
+        finally:
             if db.in_transaction:
                 db.execute("rollback")
-        self._rows.refresh()
-        self.changes = db.total_changes
-        task.seconds = time.monotonic() - began
+            self._rows.refresh()
+            self.changes = db.total_changes
         return last_seq(db)
 
 

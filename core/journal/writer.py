@@ -16,20 +16,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
+from concurrent.futures import Future, wait
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from core.journal.file import JournalError, create, mark
+from core.journal.file import JournalError, connect, create, mark
 from core.journal.reader import JournalReader
 from core.journal.storage import (
+    BUSY,
     Backlog,
     Job,
     JournalStorage,
     Meta,
     Snapshot,
-    Task,
     TaskFailed,
     is_damage,
     is_disk_full,
@@ -49,8 +50,23 @@ HOPELESS = 10.0
 CHANGES = 1_000
 """Changed rows after which the log is copied into the file."""
 
+Action = Callable[[sqlite3.Connection], None]
+"""Statements of one transaction."""
+
 to_disk: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 """Syncs a file descriptor; not all systems have `fdatasync`."""
+
+
+Source = Literal["commit", "sync"]
+
+
+class Fault(NamedTuple):
+    """Why nothing can be committed, or why commits are not on the disk."""
+
+    what: str
+    todo: str
+    since: float
+    """Monotonic time."""
 
 
 class Waits:
@@ -88,151 +104,15 @@ class Waits:
     def _end(self, ends: Callable[[int], bool], error: Callable[[], Exception] | None) -> None:
         with self._lock:
             done = [waiter for waiter in self._waiting if ends(waiter[0])]
-            if not done:
-                return
             self._waiting = [waiter for waiter in self._waiting if not ends(waiter[0])]
-        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         for _, loop, future in done:
-            by_loop.setdefault(loop, []).append(future)
-        for loop, futures in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed: it has no waiters left
-                loop.call_soon_threadsafe(_set_all, futures, error)
+                loop.call_soon_threadsafe(_end, future, error)
 
 
-def _set_all(futures: list["asyncio.Future[None]"], error: Callable[[], Exception] | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error())
-
-
-class SyncThread:
-    """Thread that syncs one journal.
-
-    Args:
-        storage: The journal. Committed events are in its write-ahead log, which is synced here.
-        waits: Waits for events to be on the disk.
-        failed: Makes the error of such a wait.
-        on_change: Called with the error when syncs begin to fail or one stalls; with None and the
-            seconds in between once everything is on the disk again.
-    """
-
-    def __init__(
-        self,
-        storage: JournalStorage,
-        waits: Waits,
-        failed: Callable[[Exception], Exception],
-        on_change: Callable[[Exception | None, float], None],
-    ) -> None:
-        self._storage = storage
-        self._path = Path(os.path.realpath(storage.path))  # SQLite's name of the log
-        self._waits = waits
-        self._failed = failed
-        self._on_change = on_change
-        self._committed = 0
-        self._copied = 0
-        """Changes of which the log was copied into the file."""
-        self._pending = threading.Event()
-        self._ends = threading.Event()
-        self.writing = 0.0
-        """Monotonic time since which the writer commits, which may wait for the disk too; 0 while
-        it does not."""
-        self._syncing = 0.0
-        """The same for a sync."""
-        self._refused = False
-        """The disk refused a sync, and may have dropped what it was to write."""
-        self._reported: Exception | None = None
-        self._reported_at = 0.0
-        self._reporting = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="journal-sync", daemon=True)
-        self._thread.start()
-
-    def committed(self, seq: int) -> None:
-        """Note that all events up to `seq` are committed; called by the writer's thread."""
-        self._committed = seq
-        if not self._pending.is_set():
-            self._pending.set()
-
-    def close(self) -> None:
-        """Sync the rest and end the thread; the writer has ended before."""
-        self._ends.set()
-        self._pending.set()
-        self._thread.join(timeout=10)
-
-    def check_stall(self) -> None:
-        """Report a sync or commit that takes too long; may be called by any thread."""
-        began = min(filter(None, (self.writing, self._syncing)), default=0.0)
-        took = time.monotonic() - began
-        if not began or took < SLOW:
-            return
-        error = TimeoutError(f"it has not answered for {took:.0f} s")
-        with self._reporting:
-            if began in (self.writing, self._syncing):  # it has not finished meanwhile
-                self._report(error, began)
-        if took >= HOPELESS:
-            self._waits.fail(lambda: self._failed(error))
-
-    def _run(self) -> None:
-        ends = False
-        while not ends:
-            self._pending.wait()
-            if self._refused:
-                self._ends.wait(SYNC_AGAIN)
-            self._pending.clear()
-            seq, ends = self._committed, self._ends.is_set()
-            fault: Exception | None = None
-            self._syncing = time.monotonic()
-            try:
-                self._sync()
-            except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
-                fault = error
-                self._pending.set()  # retry
-            self._refused, self._syncing = fault is not None, 0.0
-            with self._reporting:  # first: waiters may read the reported error at once
-                self._report(fault, time.monotonic())
-            if fault is None:
-                self._waits.reach(seq)
-            else:
-                self._waits.fail(partial(self._failed, fault))
-        self._waits.fail(partial(self._failed, ValueError("it is closed")))
-
-    def _sync(self) -> None:
-        if self._refused:  # a disk may drop what it refused, and report success from then on
-            self._copy_log("truncate")
-        try:
-            with open(f"{self._path}-wal", "r+b") as file:
-                to_disk(file.fileno())
-        except FileNotFoundError:
-            if self._storage.is_open or self._refused:
-                raise
-        changes = self._storage.changes
-        if not 0 <= changes - self._copied < CHANGES:
-            self._copied = changes
-            self._copy_log("passive")
-
-    def _copy_log(self, mode: str) -> None:
-        """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
-        uri = f"{self._path.as_uri()}?mode=rw"  # does not create a missing file
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
-            db.execute("pragma synchronous=full")
-            busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
-        if busy and mode == "truncate":
-            raise sqlite3.OperationalError("what the disk refused cannot be written again yet")
-
-    def _report(self, error: Exception | None, since: float) -> None:
-        """Report that syncs begin to fail, fail after they stalled, or succeed again."""
-        before, began = self._reported, self._reported_at
-        if error is None:
-            self._reported = None
-            if before is not None:
-                self._on_change(None, time.monotonic() - began)
-        elif before is None or (isinstance(before, TimeoutError) and self._refused):
-            self._reported, self._reported_at = error, began if before else since
-            log.error("the journal is not on the disk: %s", error)
-            self._on_change(error, 0.0)
+def _end(future: "asyncio.Future[None]", error: Callable[[], Exception] | None) -> None:
+    if not future.done():
+        future.set_exception(error()) if error is not None else future.set_result(None)
 
 
 # --- the writer -----------------------------------------------------------------------------------
@@ -246,6 +126,10 @@ RETRY = (0.5, 5.0)
 POLL = 0.5
 """Seconds between two checks of the backlog's bounds."""
 DISK_REMEDY = "Check the disk: the proxy retries by itself"
+
+
+def _ignore(_: object) -> None:
+    """Take no report."""
 
 
 class Journal(JournalReader):
@@ -266,33 +150,45 @@ class Journal(JournalReader):
         self.storage = JournalStorage(path)
         self.error = ""
         """Why events cannot be written; empty if they can."""
-        self._fault = self._todo = ""
-        """Why nothing can be committed, and the remedy."""
-        self._unsynced = ""
-        """Why committed events are not on the disk."""
+        self._faults: dict[Source, Fault] = {}
         self._lost = False
         """Events are lost: nothing counts as committed any more."""
         self._lock = threading.Lock()
         self._jobs: deque[Job] = deque()
         self._backlog = Backlog()
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[tuple[Action, Future[float]]] = deque()
         self._pending = threading.Event()
         self._urgent = threading.Event()
         """Set while a caller waits for a commit."""
         self._closing = threading.Event()
-        self.on_error: Callable[[JournalError], None] | None = None
+        self._to_sync = threading.Event()
+        """Set while the disk may lack a commit."""
+        self._written_all = threading.Event()
+        """Set when the writer's thread has ended."""
+        self._log = f"{path.resolve()}-wal"  # SQLite's name of the log
+        self._copied = 0
+        """Changes of which the log was copied into the file."""
+        self._writing = self._syncing = 0.0
+        """Monotonic time since which a commit, which may wait for the disk too, or a sync runs; 0
+        while none does."""
+        self._refused = False
+        """The disk refused a sync, and may have dropped what it was to write."""
+        self._stalled = False
+        """The reported fault of the disk is that it does not answer."""
+        self._reporting = threading.Lock()
+        self.on_error: Callable[[JournalError], object] = _ignore
         """Called by the writer's thread when writing begins to fail, or fails in another way."""
-        self.on_recovered: Callable[[float], None] | None = None
+        self.on_recovered: Callable[[float], object] = _ignore
         """Called by the writer's thread once the backlog is written, with the seconds it took."""
-        self.on_notice: Callable[[str], None] | None = None
+        self.on_notice: Callable[[str], object] = _ignore
         """Called by a thread with a message for the operator about the file."""
         self._open_at_start()
         self._commits = Waits(self._written)
-        syncs = self._syncs = Waits(0)
-        failed = partial(_sync_error, str(path))
-        self.disk = SyncThread(self.storage, syncs, failed, self._on_disk_change)
-        """Syncs commits to the disk; call its `check_stall` now and then."""
-        self.disk.committed(self._written)
+        self._syncs = Waits(0)
+        self._to_sync.set()
+        name = "journal-sync"
+        self._sync_thread = threading.Thread(target=self._sync_all, name=name, daemon=True)
+        self._sync_thread.start()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -308,14 +204,13 @@ class Journal(JournalReader):
                     todo="Move it away to begin a new one; that loses nothing in it",
                 ) from error
             self._written = last
-            self.error = self._fault = str(error)
-            self._todo = remedy_for(error)
-            log.error("the journal cannot be written: %s. %s", error, self._todo)
+            self._note("commit", str(error), remedy_for(error))
+            log.error("the journal cannot be written: %s. %s", error, remedy_for(error))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield a new connection, usable in any thread."""
-        with contextlib.closing(self.storage.connect()) as db:
+        with contextlib.closing(connect(self.path, BUSY)) as db:
             yield db
 
     # --- callers --------------------------------------------------------------------------------
@@ -364,7 +259,7 @@ class Journal(JournalReader):
         if future is not None:
             await future
 
-    def run(self, action: Callable[[sqlite3.Connection], None], ends: threading.Event) -> float:
+    def run(self, action: Action, ends: threading.Event) -> float:
         """Have the writer carry out `action` in a transaction of its own; blocks until it is done.
 
         Args:
@@ -377,15 +272,16 @@ class Journal(JournalReader):
         Raises:
             TaskFailed: The journal cannot be written now, or is closed.
         """
-        task = Task(action)
-        self._tasks.append(task)
+        future: Future[float] = Future()
+        self._tasks.append((action, future))
         self._pending.set()
-        while not task.done.wait(0.1):
+        while not wait([future], 0.1).done:
             if ends.is_set() or not self._thread.is_alive():
                 raise TaskFailed("the journal is closed")
-        if task.error is not None:
-            raise TaskFailed(str(task.error)) from task.error
-        return task.seconds
+        try:
+            return future.result()
+        except Exception as error:
+            raise TaskFailed(str(error)) from error
 
     def close(self) -> None:
         """Write the queued jobs and end the threads."""
@@ -393,43 +289,59 @@ class Journal(JournalReader):
         self._urgent.set()
         self._pending.set()
         self._thread.join(timeout=10)
-        self.disk.close()
+        self._end_syncs()
+
+    def _end_syncs(self) -> None:
+        self._written_all.set()
+        self._to_sync.set()
+        self._sync_thread.join(timeout=10)
 
     def failure(self) -> JournalError:
         """Return the error for waiters while nothing can be written."""
+        fault = self._shown_fault()
         return JournalError(
             f"the journal cannot be written: {self.error or 'it is closed'}",
             where=str(self.path),
-            todo=f"{self._todo if self._fault else DISK_REMEDY}; no reward is sent meanwhile",
+            todo=f"{fault.todo if fault else DISK_REMEDY}; no reward is sent meanwhile",
         )
 
-    def _on_disk_change(self, error: Exception | None, seconds: float) -> None:
-        """Note a change of the disk's health. While syncs fail or stall, no reward is sent."""
-        with self._lock:
-            self._unsynced = "" if error is None else f"to the disk: {error}"
-            self.error = self._fault or self._unsynced
-        if not self._fault:  # a fault is already reported and persists
-            self._notify(seconds)
-        if error is not None:  # the writer may wait for the disk too
-            self._commits.fail(self.failure)
+    # --- faults ---------------------------------------------------------------------------------
 
-    def _notify(self, seconds: float) -> None:
-        """Report the present error; or the recovery, with the seconds that the error lasted."""
-        if self.error:
-            if self.on_error is not None:
-                self.on_error(self.failure())
-            return
-        log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
-        if self.on_recovered is not None:
+    def _shown_fault(self) -> Fault | None:
+        return self._faults.get("commit") or self._faults.get("sync")
+
+    def _note(
+        self, source: Source, what: str = "", todo: str = DISK_REMEDY, *, is_news: bool = True
+    ) -> None:
+        """Note a fault, or, without a text, its end, and report it.
+
+        While syncs fail or stall, no reward is sent.
+        """
+        now = time.monotonic()
+        with self._lock:
+            before = self._faults.get(source)
+            if what:
+                self._faults[source] = Fault(what, todo, before.since if before else now)
+            else:
+                self._faults.pop(source, None)
+            fault = self._shown_fault()
+            self.error = fault.what if fault else ""
+        if not is_news or (source == "sync" and "commit" in self._faults):
+            return  # the fault is reported already, and persists
+        if fault is not None:
+            self.on_error(self.failure())
+        elif before is not None:
+            seconds = now - before.since
+            log.warning("the journal is written again, after %.1f s; nothing is missing", seconds)
             self.on_recovered(seconds)
 
     # --- the writer's thread --------------------------------------------------------------------
 
     def _run(self) -> None:
-        began, pause = time.monotonic(), RETRY[0]
+        pause = RETRY[0]
         while True:
             ends = self._closing.is_set()
-            if self._fault and (self._backlog or not self._lost):
+            if "commit" in self._faults and (self._backlog or not self._lost):
                 self._hold(pause)
                 pause = min(2 * pause, RETRY[1])
             elif not ends:
@@ -440,13 +352,13 @@ class Journal(JournalReader):
             try:
                 self._write()
             except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
-                if not self._fault:
-                    began, pause = time.monotonic(), RETRY[0]
+                if "commit" not in self._faults:
+                    pause = RETRY[0]
                 self._failed(error)
             else:
-                if self._fault and not self._lost:
-                    self._recovered(time.monotonic() - began)
-            if ends and (self._fault or not self._jobs):
+                if "commit" in self._faults and not self._lost:
+                    self._note("commit")
+            if ends and ("commit" in self._faults or not self._jobs):
                 break
         if self._backlog:
             log.error("the journal is closed without %d events: %s", len(self._backlog), self.error)
@@ -464,22 +376,26 @@ class Journal(JournalReader):
             self._written = storage.reopen(self._written, self._backlog)
         if notice := storage.restore_path():
             log.error("%s", notice)
-            if self.on_notice is not None:
-                self.on_notice(notice)
+            self.on_notice(notice)
         self._take()
-        while some := self._backlog.oldest(BATCH):
-            self.disk.writing = time.monotonic()
+        while some := self._backlog[:BATCH]:
+            self._writing = time.monotonic()
             try:
                 self._written = storage.commit(some, self._written)
             finally:
-                self.disk.writing = 0.0
+                self._writing = 0.0
             self._backlog.drop(len(some))
             self._advance()
         if self._tasks:
-            task = self._tasks.popleft()
-            self._written = max(self._written, storage.run(task))
-            self._advance()
-            task.done.set()
+            action, future = self._tasks.popleft()
+            began = time.monotonic()
+            try:
+                self._written = max(self._written, storage.run(action))
+            except Exception as error:  # noqa: BLE001  its waiter raises it
+                future.set_exception(error)
+            else:
+                self._advance()
+                future.set_result(time.monotonic() - began)
         if self._tasks:
             self._pending.set()
 
@@ -488,50 +404,37 @@ class Journal(JournalReader):
         self._pending.clear()
         self._urgent.clear()
         while self._jobs:
-            self._backlog.add(self._jobs.popleft())
+            self._backlog.append(self._jobs.popleft())
 
     def _advance(self) -> None:
         """Resolve the waits for what is committed."""
         if not self._lost:  # later rows do not replace the lost ones
             self._commits.reach(self._written)
-            self.disk.committed(self._written)
-
-    # --- faults ---------------------------------------------------------------------------------
+            self._to_sync.set()
 
     def _failed(self, error: Exception) -> None:
         """Note that jobs cannot be written; they stay in the backlog unless that is hopeless."""
         self.storage.close()
-        what = str(error) or type(error).__name__
-        if not is_temporary(error) and (unwritable := self._backlog.drop_unwritable()):
+        what, lasts = str(error) or type(error).__name__, not is_temporary(error)
+        if lasts and (unwritable := self._backlog.drop_unwritable()):
             what, self._lost = unwritable, True
-        elif not is_temporary(error) or self._backlog.overflows():
+        elif lasts or self._backlog.overflows():
             what, self._lost = f"{what}; {len(self._backlog)} events in memory are lost", True
             self._backlog.drop(len(self._backlog))
-        self._set_fault(error, what)
-        while self._tasks:
-            self._tasks.popleft().fail(error)
-
-    def _set_fault(self, error: Exception, what: str) -> None:
         todo = "Correct it and restart the proxy" if self._lost else remedy_for(error)
-        with self._lock:
-            changed, self._todo = not self._fault or todo != self._todo, todo
-            if changed or not self._lost:  # the reason of a loss stays
-                self.error = self._fault = what
+        before = self._faults.get("commit")
+        changed = before is None or before.todo != todo
         if changed:
             if is_damage(error):
                 mark(self.path, str(error))
-            defect = None if is_temporary(error) else error
-            log.error("the journal cannot be written: %s. %s", self.error, todo, exc_info=defect)
-            self._notify(0.0)
+            defect = error if lasts else None
+            log.error("the journal cannot be written: %s. %s", what, todo, exc_info=defect)
+        if changed or not self._lost:  # the reason of a loss stays
+            self._note("commit", what, todo, is_news=changed)
         self._commits.fail(self.failure)
         self._syncs.fail(self.failure, above=self._commits.reached)
-
-    def _recovered(self, seconds: float) -> None:
-        self.storage.be_patient()
-        with self._lock:
-            self._fault = self._todo = ""
-            self.error = self._unsynced
-        self._notify(seconds)
+        while self._tasks:
+            self._tasks.popleft()[1].set_exception(error)
 
     def _hold(self, seconds: float) -> None:
         """Keep jobs in memory for a while, within the bounds of the backlog."""
@@ -542,6 +445,76 @@ class Journal(JournalReader):
             if self._backlog.overflows():
                 return
 
+    # --- the thread of syncs --------------------------------------------------------------------
 
-def _sync_error(path: str, error: Exception) -> JournalError:
-    return JournalError(f"the journal cannot be written to the disk: {error}", path, DISK_REMEDY)
+    def check_stall(self) -> None:
+        """Report a sync or commit that takes too long; call it now and then, from any thread."""
+        began = min(filter(None, (self._writing, self._syncing)), default=0.0)
+        took = time.monotonic() - began
+        if not began or took < SLOW:
+            return
+        with self._reporting:
+            if began in (self._writing, self._syncing):  # it has not finished meanwhile
+                self._report_disk(TimeoutError(f"it has not answered for {took:.0f} s"))
+        if took >= HOPELESS:
+            self._syncs.fail(self.failure)
+
+    def _sync_all(self) -> None:
+        ends = False
+        while not ends:
+            self._to_sync.wait()
+            if self._refused:
+                self._written_all.wait(SYNC_AGAIN)
+            self._to_sync.clear()
+            seq, ends = self._commits.reached, self._written_all.is_set()
+            fault: Exception | None = None
+            self._syncing = time.monotonic()
+            try:
+                self._sync()
+            except Exception as error:  # noqa: BLE001  without this thread all waiters would hang
+                fault = error
+                self._to_sync.set()  # retry
+            self._refused, self._syncing = fault is not None, 0.0
+            with self._reporting:  # first: waiters may read the reported error at once
+                self._report_disk(fault)
+            if fault is None:
+                self._syncs.reach(seq)
+            else:
+                self._syncs.fail(self.failure)
+        self._syncs.fail(self.failure)
+
+    def _sync(self) -> None:
+        """Sync the write-ahead log, which has the committed events, and empty it now and then."""
+        if self._refused:  # a disk may drop what it refused, and report success from then on
+            _copy_log(self.path, "truncate")
+        try:
+            with open(self._log, "r+b") as file:
+                to_disk(file.fileno())
+        except FileNotFoundError:
+            if self.storage.is_open or self._refused:
+                raise
+        changes = self.storage.changes
+        if not 0 <= changes - self._copied < CHANGES:
+            self._copied = changes
+            _copy_log(self.path, "passive")
+
+    def _report_disk(self, error: Exception | None) -> None:
+        """Report that syncs begin to fail, fail after they stalled, or succeed again."""
+        reported = "sync" in self._faults
+        if error is None:
+            if reported:
+                self._note("sync")
+        elif not reported or (self._stalled and self._refused):
+            self._stalled = isinstance(error, TimeoutError)
+            log.error("the journal is not on the disk: %s", error)
+            self._note("sync", f"to the disk: {error}")
+            self._commits.fail(self.failure)  # the writer may wait for the disk too
+
+
+def _copy_log(path: Path, mode: str) -> None:
+    """Copy the log into the file: `passive` beside commits, `truncate` all of it."""
+    with contextlib.closing(connect(path, BUSY, "rw")) as db:
+        db.execute("pragma synchronous=full")
+        busy, _, _ = db.execute(f"pragma wal_checkpoint({mode})").fetchone()
+    if busy and mode == "truncate":
+        raise sqlite3.OperationalError("what the disk refused cannot be written again yet")

@@ -13,7 +13,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _UNITS = {"m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_MOST_UNITS = 10_000
 MOST_BYTES = 1 << 20
 """Maximum size of the file."""
 _UNREAD = (-1, -1, -1)
@@ -60,13 +58,11 @@ def lifetime(text: str) -> float:
     Raises:
         UsageError: It is no duration.
     """
-    number, unit = text[:-1], text[-1:]
-    if unit not in _UNITS or not re.fullmatch("[0-9]{1,6}", number):
-        raise UsageError(f"`{text}` is not a duration", "--expires", "Give it as 30m, 8h or 7d")
-    count = int(number)
-    if not 0 < count <= _MOST_UNITS:
-        raise UsageError(f"`{text}` is out of range", "--expires", f"1 to {_MOST_UNITS}")
-    return count * _UNITS[unit]
+    found = re.fullmatch("([1-9][0-9]{0,3})([mhd])", text)
+    if found is None:
+        todo = "Give it as 30m, 8h or 7d, with a number up to 9999"
+        raise UsageError(f"`{text}` is not a duration", "--expires", todo)
+    return int(found[1]) * _UNITS[found[2]]
 
 
 class AccessTokens:
@@ -78,16 +74,12 @@ class AccessTokens:
     """
 
     def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
-        self._path = home.root / "tokens.json"
+        self.path = home.root / "tokens.json"
+        """The file."""
         self._lock = home.run / "tokens.lock"
         self._clock = clock
         self._stamp: tuple[int, int, int] | None = _UNREAD
         self._by_hash: dict[str, AccessToken] = {}
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._path
 
     def read(self) -> Sequence[AccessToken]:
         """Return all tokens, also those that have expired.
@@ -96,7 +88,7 @@ class AccessTokens:
             AjetError: The file cannot be read.
         """
         try:
-            data = read_small(self._path, MOST_BYTES)
+            data = read_small(self.path, MOST_BYTES)
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -178,7 +170,7 @@ class AccessTokens:
     def _refresh(self) -> None:
         """Read the file if it has changed. A damaged one permits nobody."""
         try:
-            facts = self._path.stat()
+            facts = self.path.stat()
             stamp = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except OSError:
             stamp = None
@@ -204,17 +196,17 @@ class AccessTokens:
                 yield
         except OSError as error:
             raise AjetError(
-                f"the tokens cannot be stored: {error.strerror or error}", str(self._path)
+                f"the tokens cannot be stored: {error.strerror or error}", str(self.path)
             ) from error
 
     def _write(self, tokens: list[AccessToken]) -> None:
         text = msgspec.json.format(msgspec.json.encode(_File(tokens)), indent=1) + b"\n"
-        replace_file(self._path, text, 0o600)
+        replace_file(self.path, text, 0o600)
 
     def _damaged(self, why: str) -> AjetError:
         return AjetError(
             f"the file of the tokens cannot be read: {why}",
-            str(self._path),
+            str(self.path),
             "Delete it and add the tokens again; until then only the owner's token is valid",
         )
 

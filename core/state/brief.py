@@ -67,9 +67,5 @@ def complete(group: Group, whole: Group) -> None:
     group.brief = False
     group.query, group.traceback = whole.query, whole.traceback
     for candidate, other in zip(group.candidates, whole.candidates, strict=False):
-        candidate.text, candidate.reasoning, candidate.tool_calls = (
-            other.text,
-            other.reasoning,
-            other.tool_calls,
-        )
-        candidate.cut, candidate.parts, candidate.error = other.cut, other.parts, other.error
+        for name in ("text", "reasoning", "tool_calls", "cut", "parts", "error"):
+            setattr(candidate, name, getattr(other, name))

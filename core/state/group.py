@@ -1,7 +1,7 @@
 """One group, its candidates, and the handlers of its events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -281,16 +281,6 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return self.phase not in SEALED_PHASES and self.episode_type != "eval"
 
 
-class _Indexed(Protocol):
-    """Part of an event about one candidate."""
-
-    @property
-    def index(self) -> int: ...
-
-
-_Fact = TypeVar("_Fact", bound=_Indexed)
-
-
 def open_group(state: "State", event: events.GroupOpened) -> None:
     """Add the group; drop the oldest closed one if there are too many."""
     state.groups[event.group_id] = record_of(
@@ -316,15 +306,6 @@ def _candidate(group: Group, index: int) -> Candidate:
     return candidates[index]
 
 
-def _places(group: Group, facts: Iterable[_Fact]) -> list[tuple[Candidate, _Fact]]:
-    """Return each fact with its candidate; a call per fact would cost more than the rest."""
-    candidates = group.candidates
-    try:
-        return [(candidates[fact.index], fact) for fact in facts]
-    except IndexError:
-        return [(_candidate(group, fact.index), fact) for fact in facts]
-
-
 def _joined(state: "State", group: Group, event: events.RequestJoined) -> None:
     group.joined += 1
     state.totals.joined += 1
@@ -341,7 +322,8 @@ def _intended(state: "State", group: Group, event: events.ClaimIntended) -> None
 
 
 def _claimed(state: "State", group: Group, event: events.EpisodesClaimed) -> None:
-    for candidate, episode in _places(group, event.episodes):
+    for episode in event.episodes:
+        candidate = _candidate(group, episode.index)
         candidate.episode_uuid = episode.episode_uuid
         candidate.phase = "claimed"
         candidate.attempt = episode.attempt
@@ -368,7 +350,8 @@ def _returned_claims(state: "State", group: Group, event: events.ClaimsReturned)
 
 
 def _answered(state: "State", group: Group, event: events.CandidatesAnswered) -> None:
-    for candidate, answered in _places(group, event.candidates):
+    for answered in event.candidates:
+        candidate = _candidate(group, answered.index)
         candidate.phase = "answered"
         message = answered.message
         content = message.get("content")
@@ -408,7 +391,8 @@ def _failed(state: "State", group: Group, event: events.CandidateFailed) -> None
 
 
 def _scored(state: "State", group: Group, event: events.GroupScored) -> None:
-    for candidate, score in _places(group, event.scores):
+    for score in event.scores:
+        candidate = _candidate(group, score.index)
         candidate.auto_reward = score.reward
         candidate.parts = score.parts
     if group.phase != "AWAITING_RATING":  # otherwise it was scored again
@@ -458,7 +442,8 @@ def _sealed(state: "State", group: Group, event: events.GroupSealed) -> None:
     group.spread = event.spread
     group.version = event.version or group.version
     group.sealed_at = event.at
-    for candidate, sent in _places(group, event.rewards):
+    for sent in event.rewards:
+        candidate = _candidate(group, sent.index)
         candidate.reward = sent.reward
         candidate.advantage = sent.advantage
     count_vote(state, group, event)
@@ -480,7 +465,8 @@ _OUTCOMES = {"ended": "ended", "expired": "expired", "refused": "failed", "unkno
 
 
 def _ended(state: "State", group: Group, event: events.EpisodesEnded) -> None:
-    for candidate, ended in _places(group, event.episodes):
+    for ended in event.episodes:
+        candidate = _candidate(group, ended.index)
         candidate.phase = _OUTCOMES.get(ended.outcome, ended.outcome)
         if ended.outcome != "ended":
             candidate.error, candidate.failure, candidate.failure_text = ended.text, "", ""

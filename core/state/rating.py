@@ -43,6 +43,28 @@ class Rating(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.rater == rater if self.rater or rater else self.holder == holder
 
 
+def combine(votes: Sequence[Rating]) -> Rating:
+    """Return the combination of several votes: the mean of the rewards of each candidate.
+
+    A skip judges nothing and is left out; skips alone remain a skip. Votes of the same kind with
+    the same rewards remain that vote; different ones become `scores`.
+
+    Args:
+        votes: At least one, of the same candidates.
+    """
+    judging = [vote for vote in votes if vote.rewards]
+    if not judging:
+        return Rating(rating="skip")
+    first = judging[0]
+    if all((vote.rating, vote.rewards) == (first.rating, first.rewards) for vote in judging):
+        return Rating(
+            rating=first.rating, order=first.order, scores=first.scores, rewards=first.rewards
+        )
+    columns = zip(*[vote.rewards for vote in judging], strict=True)
+    mean = tuple([sum(rewards) / len(judging) for rewards in columns])
+    return Rating(rating="scores", scores=mean, rewards=mean)
+
+
 class Lease(msgspec.Struct, kw_only=True):
     """Reservation of a group for one console that rates it."""
 
@@ -73,7 +95,8 @@ class PartAgreement(msgspec.Struct, kw_only=True):
 
 
 class RaterStats(msgspec.Struct, kw_only=True):
-    """Figures of one rater's votes that were sent, over the whole journal.
+    """Figures of one rater's votes that were sent, or late on a complete group, over the whole
+    journal.
 
     Agreement is counted for blind votes and votes by command line, place only for blind votes: a
     rater who sees the rewards tends to follow them.
@@ -174,16 +197,8 @@ def _leased(state: "State", group: "Group", event: events.GroupLeased) -> None:
         group.leases = others
         return
     since = old.since if old is not None and event.at < old.until else event.at
-    lease = Lease(
-        holder=event.holder,
-        rater=event.rater,
-        until=event.until,
-        since=since,
-        key_at=event.key_at,
-        shared=event.shared,
-    )
     # Beyond the missing votes it was taken over from the oldest one.
-    group.leases = [*others, lease][-group.missing_votes :]
+    group.leases = [*others, record_of(Lease, event, since=since)][-group.missing_votes :]
 
 
 def _repeated(state: "State", group: "Group", event: events.RatingRepeated) -> None:

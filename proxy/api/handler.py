@@ -285,7 +285,7 @@ class _Reply(Response):
         """Return the answers to write; raise the final error if there are none."""
         if not reply.answers:
             raise reply.error or overloaded(2)
-        return [public_answer(answer.parsed, self._chance) for answer in reply.answers]
+        return [public_answer(answer.parsed) for answer in reply.answers]
 
 
 async def _send_part(send: Send, data: bytes, more: bool = True) -> None:

@@ -276,6 +276,7 @@ def request_of(opened: GroupOpened, rows: Rows, chance: Chance) -> ChatRequest:
         model=opened.model,
         train=opened.episode_type != "eval",
         headers=headers,
+        waits_for_votes=True,
     )
 
 

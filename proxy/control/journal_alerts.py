@@ -49,7 +49,7 @@ def follow_journal(context: ProxyContext) -> None:
 
     async def check_disk() -> None:
         while True:
-            journal.disk.check_stall()
+            journal.check_stall()
             await asyncio.sleep(CHECK_EVERY)
 
     journal.on_error, journal.on_recovered = failed, recovered

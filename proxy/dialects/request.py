@@ -54,6 +54,8 @@ class ChatRequest(DialectRequest, kw_only=True, frozen=True):
     """The request's headers; names in lower case."""
     shown: list[dict[str, Any]] | None = None
     """`messages` with a label in place of each image; None when they hold no image."""
+    waits_for_votes: bool = False
+    """It never ends a group that is open to a rater; the operator asked it."""
     parts: tuple["ChatRequest", ...] = ()
     """For a request with several prompts: one request per prompt, each with a group of its own."""
 

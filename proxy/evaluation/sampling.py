@@ -214,7 +214,7 @@ async def eval_episode(server: ServerHandle) -> AsyncIterator[Claimed]:
     def hold(uuid: str) -> None:
         held.append(ends.holdings.by_uuid[uuid])
 
-    granted = await server.claimer.claim_one("eval", IDLE_LIMIT, None, hold)
+    granted = await server.claimer.claim_one("eval", IDLE_LIMIT, hold)
     if not isinstance(granted, Claimed):
         raise ClaimTimedOut(1, 0, granted.kind.value, server.name)
     try:

@@ -229,9 +229,9 @@ class GivingWay:
                     _end_group(oldest)
 
     def _still_waits(self, run: Run) -> None:
-        """End a group for a request that still waits, or postpone the request if it is a row."""
+        """End a group for a request that still waits, or postpone one that waits for votes."""
         self._timers[run] = run.clocks.loop.call_later(AGAIN, self._still_waits, run)
-        if not _is_row(run):
+        if not _waits_for_votes(run):
             self._waiting.setdefault(run, 0.0)
             self.press(run.facts)
         elif self._groups(run.facts):
@@ -298,10 +298,11 @@ def _end_group(run: Run) -> None:
     run.wake.set()
 
 
-def _is_row(run: Run) -> bool:
-    """Return whether it is a row of the mock user that waits for votes."""
+def _waits_for_votes(run: Run) -> bool:
+    """Return whether it ends no open group: a row of the mock user, or asked by the operator."""
     mock_waits = run.context.settings.rating.mock_waits
-    return run.task.row is not None and bool(run.task.row.mock_id) and mock_waits
+    is_row = run.task.row is not None and bool(run.task.row.mock_id)
+    return run.request.waits_for_votes or (is_row and mock_waits)
 
 
 def _is_kept(run: Run) -> bool:

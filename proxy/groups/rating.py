@@ -38,11 +38,11 @@ from core.commands.table import OVERRIDE_HINT
 from core.events import DisagreementSettled, GroupRated, RatingUndone, VoteCast, VoteWithdrawn
 from core.events.rating import VoteEvent
 from core.scoring.agreement import disagree
-from core.scoring.combination import combine
 from core.scoring.rating import Kind, RatingInput, rating_rewards
 from core.state import Group, Rating
 from core.state.common import record_of
 from core.state.inbox import InboxItem
+from core.state.rating import combine
 from proxy.context import ProxyContext
 from proxy.groups.run import Run, find_open
 from proxy.groups.seal import undo_deadline
@@ -446,14 +446,11 @@ def combined_event(server: str, group_id: str, votes: Sequence[Rating]) -> Group
         group_id: Its id.
         votes: At least one.
     """
-    result = combine(votes)
-    return GroupRated(
+    return record_of(
+        GroupRated,
+        combine(votes),
         server=server,
         group_id=group_id,
-        rating=result.rating,
-        order=result.order,
-        scores=result.scores,
-        rewards=result.rewards,
         rater=", ".join(dict.fromkeys(vote.rater for vote in votes if vote.rater)),
         raters=tuple(vote.rater for vote in votes),
         blind=all(vote.blind for vote in votes),

@@ -148,7 +148,7 @@ class Recovery:
         known = {candidate.episode_uuid for group in groups for candidate in group.candidates}
         counts: Counter[str] = Counter({"stray": len(mine - known)})
         if counts["stray"]:  # an end may take minutes
-            ends.lost.search_soon()
+            ends.search_soon()
         unrated = sum(map(is_unrated, groups))
         cleanups = (
             self._group(facts, group, _owned_by(group, mine, owners), counts) for group in groups
@@ -161,7 +161,7 @@ class Recovery:
             for candidate in group.candidates:
                 if holding := self._holdings.get((name, candidate.episode_uuid)):
                     ends.holdings.forget(holding)
-        ends.lost.search_soon()
+        ends.search_soon()
         self._report(name, unrated, counts, groups)
 
     def _owners(self, groups: Sequence[Group]) -> dict[str, str]:

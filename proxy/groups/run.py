@@ -496,9 +496,9 @@ class Run(msgspec.Struct, eq=False):
         return now
 
     def best(self) -> Candidate | None:
-        """Return the usable candidate with the highest automatic reward; without scores the first
-        with text."""
-        rewards = self.scores.rewards
+        """Return the usable candidate with the highest reward, by the vote if there is one; without
+        rewards the first with text."""
+        rewards = self.votes.rewards or self.scores.rewards
         if not rewards:
             return min(self.slots.usable, key=lambda slot: slot.is_blank, default=None)
         best = ranked(self.slots.usable, rewards)

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from ajet_swarm.api.chat import whole
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.urls import web_address
 from ajet_swarm.http.interface import Request, Response, Streamed, Transport
@@ -104,7 +103,7 @@ class ErrorMappingTransport:
     async def stream(self, request: Request) -> AsyncIterator[Streamed]:
         async with self._transport.stream(request) as answer:
             if answer.status >= 400:
-                body = (await whole(answer)).body
+                body = (await answer.whole()).body
                 raise upstream_fault(answer.status, answer.headers, body, self._key)
             if answer.status >= 300:
                 raise redirect_fault(answer.status, answer.headers, request.url, self._key)

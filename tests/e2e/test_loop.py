@@ -13,7 +13,7 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from console.backend.feed import Feed
 from console.session.app_state import Session
-from console.session.unread import read_curves, read_texts
+from console.session.history import read_curves, read_texts
 from core.runtime.home import running
 from core.state import Group, Server, State
 from core.state.brief import brief_groups

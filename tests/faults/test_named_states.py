@@ -27,6 +27,7 @@ from tests.support.capped_clock import loop_time
 from tests.support.faults.relay import FarSwarm, RelayState, far_swarm
 from tests.support.groups import text_of
 from tests.support.proxy.world import World, settings, world
+from tests.support.stored import replayed
 
 QUICK = {
     "leave_grace": 0.05,
@@ -185,7 +186,7 @@ async def test_finished_groups_of_a_restarted_engine_are_lost_on_every_screen(
         assert "1 finished but lost: will not train" in _proxy_line({"url": "", **view})
         journal, seq = w.context.bus.journal, w.state.seq
         await journal.durable(seq)
-        assert journal.replayed_state().groups[group.group_id].discarded
+        assert replayed(journal).groups[group.group_id].discarded
 
 
 @pytest.mark.parametrize("empty", [False, True])

@@ -171,11 +171,9 @@ LADDERS = {
     "console.screens.progress.tries:ProbesScreen",
     "console.screens.mock.preview:DatasetPreview",
     "console.screens.requests.widgets:GroupList",
-    "console.screens.overview.widgets:RecentGroups",
+    "console.screens.overview.screen:RecentGroups",
     "console.widgets.item_list:ItemList",
     "core.journal.writer:Journal",
-    "ajet_swarm.client.asynchronous:AsyncSwarm",
-    "ajet_swarm.client.engine_control:EngineOrders",
 }
 """Classes that are to be split by composition; the list only gets shorter."""
 

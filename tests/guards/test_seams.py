@@ -16,7 +16,6 @@ OUTSIDE = {
     "ajet_swarm/runs/record.py": "threads of a script",
     "ajet_swarm/runs/executors.py": "threads of a script",
     "core/journal/prune.py": "thread of the journal",
-    "core/journal/storage.py": "thread of the journal",
     "core/journal/writer.py": "thread of the journal",
     "core/runtime/access.py": "file of a process: its tokens",
     "core/runtime/home.py": "files of a process: its key, id and start",

@@ -524,6 +524,13 @@ class _Stream:
             raise Unreachable("connection reset", URL)
         return self._parts.pop(0) if self._parts else b""
 
+    async def whole(self) -> Response:
+        """See `ajet_swarm.http.interface.Streamed`."""
+        body = b""
+        while part := await self.read():
+            body += part
+        return Response(self.status, self.headers, body)
+
     def hold(self, size: int) -> None:
         """All memory is granted."""
 

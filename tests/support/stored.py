@@ -1,10 +1,12 @@
-"""Everything that the files of a folder hold, compressed parts of journals as plain text."""
+"""What files hold: everything of a folder, the whole state of a journal."""
 
 import contextlib
 import sqlite3
 from pathlib import Path
 
 from core.journal.file import unpacked
+from core.journal.reader import JournalReader
+from core.state import State, apply
 
 _ROWS = "select cast(data as blob), size from rows union all select zlib, size from messages"
 
@@ -28,3 +30,11 @@ def _rows_of(file: Path) -> list[bytes]:
             for data, size in db.execute(_ROWS):
                 rows.append(data if size is None else unpacked(data, size))
     return rows
+
+
+def replayed(journal: JournalReader) -> State:
+    """Return the state reduced from all events of a journal, without its newer snapshots."""
+    state = journal.base_state() or State()
+    for event in journal.events(state.seq, 1_000_000):
+        apply(state, event)
+    return state

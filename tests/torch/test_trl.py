@@ -73,8 +73,8 @@ def load(tmp_path: Path) -> Any:
 
     def run(name: str) -> Any:
         out = tmp_path / name
-        with JournalFile(journal) as file:
-            export(file, ExportOptions(name, out))
+        file = JournalFile(journal)
+        export(file, ExportOptions(name, out))
         return datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["train"]
 
     return run

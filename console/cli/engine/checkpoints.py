@@ -3,24 +3,23 @@
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses, choose, no_engine
-from console.cli.common import existing_home, say, say_json, settings_of
-from console.cli.effective import of_proxy
-from console.cli.engine.model_export import ModelExport
+from console.cli.common import existing_home, of_proxy, settings_of, write_file
+from console.cli.engine.target import Aim, Target
 from console.cli.options import SERVER, SWARM_URL, YES, Args, argument, flag, one_of, takes
-from console.cli.output import output
+from console.cli.output import output, say, say_json, say_result
+from core.events import Checkpoint
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_loopback
-
-if TYPE_CHECKING:
-    from core.state import Server
+from core.state import Server, State
 
 SAVE_LIMIT = 60.0
 """Seconds an engine may take to write or read a checkpoint."""
@@ -69,12 +68,7 @@ def restore(args: Args) -> int:
     return _each(args, act, f"restore {_checked(args)}", asks={"name": args.name})
 
 
-@takes(
-    argument("keep", "number of checkpoints to keep", type=IntRange(0)),
-    EVERY,
-    YES,
-    SWARM_URL,
-)
+@takes(argument("keep", "number of checkpoints to keep", type=IntRange(0)), EVERY, YES, SWARM_URL)
 def prune(args: Args) -> int:
     """Delete checkpoints after a question."""
 
@@ -124,19 +118,15 @@ def _each(
     Raises:
         AjetError: the only engine refuses or does not answer.
     """
-    home = existing_home(args)
-    known = _servers(args, home)
-    every = getattr(args, "all", False)
-    chosen = known.items() if every else [choose(known, args.server)]
-    engines = [_Engine(*server, None if args.swarm_url else home) for server in chosen]
-    if asks is not None and not args.yes and not _agreed(args, home, engines, asks):
-        return 1
+    engines = _engines(args)
+    if asks is not None and not args.yes:
+        _ask(args, engines, asks)
     if output().dry_run:
         for engine in engines:
             engine.request("GET", "/ajetc/checkpoints")
             say(output().plan(f"would {planned} on {engine.name} ({engine.url})"))
         return 0
-    if not every:
+    if not getattr(args, "all", False):
         act(engines[0])
         return 0
     failed = False
@@ -159,13 +149,14 @@ def _report(args: Args, engine: "_Engine", line: str, **fields: Any) -> None:
     say(line)
 
 
-def _servers(args: Args, home: Home) -> dict[str, str]:
-    """Return the URL of each server: from the flags, the running proxy or the settings."""
-    if args.swarm_url:
-        return addresses(settings_of(home, args.swarm_url), home)
-    running_proxy = of_proxy(args, home)
-    settings = settings_of(home) if running_proxy is None else running_proxy.settings
-    return addresses(settings, home)
+def _engines(args: Args) -> "list[_Engine]":
+    """Return the chosen engines: of the flags, the running proxy or the settings."""
+    home = existing_home(args)
+    reported = None if args.swarm_url else of_proxy(args, home)
+    settings = settings_of(home, args.swarm_url) if reported is None else reported.settings
+    known = addresses(settings, home)
+    chosen = known.items() if getattr(args, "all", False) else [choose(known, args.server)]
+    return [_Engine(*server, None if args.swarm_url else home) for server in chosen]
 
 
 def _checked(args: Args) -> str:
@@ -179,28 +170,26 @@ def _checked(args: Args) -> str:
     return name
 
 
-def _agreed(
-    args: Args, home: Home, engines: "Sequence[_Engine]", values: Mapping[str, Any]
-) -> bool:
+def _ask(args: Args, engines: "Sequence[_Engine]", values: Mapping[str, Any]) -> None:
     """Ask once for all engines, showing what a restore or a prune loses on each.
 
     Raises:
         AjetError: there is one engine, which does not answer or has no such checkpoint.
     """
-    from console.cli.engine.target import Aim, Target, agreed
-    from core.state import Server, State
-
     servers: dict[str, Server] = {}
     for engine in engines:
         try:
-            servers[engine.name] = engine.as_server()
+            rows = engine.request("GET", "/ajetc/checkpoints")
+            saved = msgspec.convert(rows, tuple[Checkpoint, ...])
+            found = Server(name=engine.name, url=engine.url, state="OFFLINE", checkpoints=saved)
         except AjetError as error:
             if len(engines) == 1:
                 raise
-            servers[engine.name] = Server(name=engine.name, url=engine.url, lost=str(error))
+            found = Server(name=engine.name, url=engine.url, lost=str(error))
+        servers[engine.name] = found
     targets = [Target(engine.name, engine.url) for engine in engines]
-    aim = Aim(home, "", targets, State(servers=servers))
-    return agreed(args, aim, args.order_name, **values)
+    aim = Aim(args, existing_home(args), "", targets, State(servers=servers))
+    aim.agree(args.order_name, **values)
 
 
 def _list(engine: "_Engine", args: Args) -> None:
@@ -218,12 +207,9 @@ def _list(engine: "_Engine", args: Args) -> None:
 
 
 def _export(engine: "_Engine", args: Args) -> None:
-    target: Path = args.file
-    model = engine.model()
-    name = _name_of(engine, args.name)
+    model, name = engine.model(), _name_of(engine, args.name)
     if model is not None:
-        folder = ModelExport(model, target, merge=args.merge, half=args.half)
-        folder.write(name, engine.weights(name, half=folder.half_weights))
+        _export_folder(engine, model, name, args)
         return
     if args.merge:
         raise UsageError(
@@ -232,11 +218,37 @@ def _export(engine: "_Engine", args: Args) -> None:
             "Export without --merge",
         )
     data = engine.weights(name, half=args.half)
+    write_file(args.file, data)
+    say(f"{name} written to {args.file}, {len(data) / 1e6:.1f} MB, safetensors")
+
+
+def _export_folder(engine: "_Engine", model: Any, name: str, args: Args) -> None:
+    """Write a policy of the torch backend as a folder: an adapter, or a whole model.
+
+    Raises:
+        AjetError: the engine's description of its model cannot be read, the folder is not new or
+            empty or cannot be written, or the base model is not on this machine.
+    """
+    from engine.torch.description import ModelDescription
+    from engine.torch.export import check_free, export_folder
+
     try:
-        target.write_bytes(data)
-    except OSError as error:
-        raise AjetError(f"the file cannot be written: {error.strerror}", str(target)) from error
-    say(f"{name} written to {target}, {len(data) / 1e6:.1f} MB, safetensors")
+        description = msgspec.convert(model, ModelDescription)
+    except msgspec.ValidationError as error:
+        raise AjetError(
+            f"the engine's description of the model cannot be read ({error!r})",
+            "/ajetc/checkpoints/model",
+            "The engine has another version of ajet-console: use the same here",
+        ) from error
+    folder: Path = args.file
+    check_free(folder)
+    whole = args.merge or description.kind == "full"
+    weights = engine.weights(name, half=args.half and not whole)  # a merge is exact with float32
+    dtype = "float16" if args.half else ""
+    export_folder(description, weights, folder, merge=whole, dtype=dtype, progress=say)
+    what = "a model of transformers" if whole else "a PEFT adapter"
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    say(f"{name} written to {folder}, {size / 1e6:.1f} MB, {what}")
 
 
 def _name_of(engine: "_Engine", name: str) -> str:
@@ -266,32 +278,26 @@ def _import(engine: "_Engine", args: Args) -> None:
 
 @takes(
     argument("episode", "uuid of the episode"),
-    flag("--all", "show the prompt's tokens as well"),
+    flag("--all", "show the prompt's tokens as well", dest="prompt_too"),
     SERVER,
     SWARM_URL,
 )
 def tokens(args: Args) -> int:
     """Print each token of an episode."""
-    home = existing_home(args)
-    chosen = choose(_servers(args, home), args.server)
-    engine = _Engine(*chosen, None if args.swarm_url else home)
-    token_log = engine.request("GET", f"/ajetc/tokens/{args.episode}")
-    if args.json:
-        say_json(token_log)
-        return 0
-    reward = "–" if token_log["reward"] is None else f"{token_log['reward']:.3f}"
-    step = "–" if token_log["step"] is None else token_log["step"]
-    uuid, state = token_log["episode_uuid"], token_log["state"]
-    say(f"episode {uuid}  {state}  task {one_line(token_log['task_id'])}")
-    say(f"reward {reward}  log-probs now at step {step}")
-    for number, call in enumerate(token_log["calls"], 1):
+    (engine,) = _engines(args)
+    log = engine.request("GET", f"/ajetc/tokens/{args.episode}")
+    reward = "–" if log["reward"] is None else f"{log['reward']:.3f}"
+    step = "–" if log["step"] is None else log["step"]
+    task = one_line(log["task_id"])
+    lines = [f"episode {log['episode_uuid']}  {log['state']}  task {task}"]
+    lines.append(f"reward {reward}  log-probs now at step {step}")
+    for number, call in enumerate(log["calls"], 1):
         prompt, step = call["prompt_tokens"], call["step"]
-        say(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
-        say(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
-        for row in call["tokens"]:
-            if args.all or row["mask"]:
-                say(_token(row))
-    return 0
+        lines.append(f"\ncall {number}: {prompt} prompt tokens, sampled at step {step}")
+        lines.append(f"{'id':>6}  {'loss':>4}  {'sampled':>8}  {'now':>8}  text")
+        rows = (row for row in call["tokens"] if args.prompt_too or row["mask"])
+        lines += map(_token, rows)
+    return say_result(args, log, lines)
 
 
 def _token(row: dict[str, Any]) -> str:
@@ -338,25 +344,12 @@ class _Engine:
                 "Give that home with --home, or confirm this URL with --swarm-url",
             )
 
-    def as_server(self) -> "Server":
-        """Return the server with its checkpoints, as the plans of commands know it."""
-        import msgspec
-
-        from core.events import Checkpoint
-        from core.state import Server
-
-        rows = self.request("GET", "/ajetc/checkpoints")
-        saved = msgspec.convert(rows, tuple[Checkpoint, ...])
-        return Server(name=self.name, url=self.url, state="OFFLINE", checkpoints=saved)
-
     def request(self, method: str, path: str, **more: Any) -> Any:
         """Send a request and return the decoded JSON of the response.
 
         Raises:
             EngineRefused: the engine refuses, or the response is not JSON.
         """
-        import msgspec
-
         try:
             return msgspec.json.decode(self.call(method, path, **more))
         except msgspec.DecodeError as error:
@@ -408,8 +401,6 @@ class _Engine:
 
 def _why(status: int, body: bytes) -> str:
     """Return the reason of a refusal."""
-    import msgspec
-
     from ajet_swarm.api.chat import violations
 
     try:

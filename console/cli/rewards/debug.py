@@ -7,7 +7,7 @@ import inspect
 import logging
 import pdb
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -18,17 +18,17 @@ from core.settings import Settings
 from proxy.rewards.hooks.functions import REWARD, HookFunctions, checked_rewards
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
-from proxy.rewards.model.spec import Column, PartSpec, Weigher
+from proxy.rewards.model.spec import Column, PartSpec, RewardModel, Weigher
 from proxy.rewards.part import (
     NeedsEnvironment,
     PartEnvironment,
     PartInput,
     PartValue,
     PartValues,
-    SlowPart,
 )
 from proxy.rewards.rescore.cases import Case
 from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
+from proxy.rewards.select import hook_model
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 
@@ -69,13 +69,13 @@ def debug(home: Home, settings: Settings, choice: RewardChoice, case: Case) -> i
         AjetError: the rewards do not load.
     """
     debugger = Debugger()
-    folder = hooks_of(settings, choice)
+    hooks = hooks_of(settings, choice)
+    if hooks is not None and not choice.weights:
+        model, folder = hook_model(hooks), hooks
+    else:
+        model, folder = model_of(home, settings, choice)
     try:
-        if folder is not None:
-            values = _hook(debugger, folder, case.context)
-            rewards = " ".join(f"{value:g}" for value in values)
-        else:
-            rewards = _model(debugger, home, settings, choice, case.context)
+        rewards = _rewards(debugger, model, folder, case.context, home, settings)
     except bdb.BdbQuit:
         return 1
     except AjetError:
@@ -99,11 +99,11 @@ def _hook(debugger: Debugger, folder: Path, context: GroupContext) -> list[float
         where = f"{trouble.file}:{trouble.line}" if trouble.line else trouble.file
         raise AjetError(f"the hooks do not load: {trouble.cause}", where, trouble.traceback)
     function = getattr(importlib.import_module(REWARD), REWARD)
-    values = debugger.call(function, lambda: asyncio.run(_rewards(hooks, context)))
+    values = debugger.call(function, lambda: asyncio.run(_hook_rewards(hooks, context)))
     return cast(list[float], values)
 
 
-async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
+async def _hook_rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
     assert hooks.reward is not None
     results = [
         EpisodeResult(answer.episode_uuid, dict(answer.completion), context.query)
@@ -116,11 +116,15 @@ async def _rewards(hooks: HookFunctions, context: GroupContext) -> list[float]:
     return checked_rewards(value, len(answers))
 
 
-def _model(
-    debugger: Debugger, home: Home, settings: Settings, choice: RewardChoice, context: GroupContext
+def _rewards(
+    debugger: Debugger,
+    model: RewardModel,
+    folder: Path,
+    context: GroupContext,
+    home: Home,
+    settings: Settings,
 ) -> str:
     """Score all parts in turn; stop in the custom parts, or in every part when none is custom."""
-    model, folder = model_of(home, settings, choice)
     readings = [read(answer) for answer in context.answers]
     part_input = PartInput(context, readings, content_stems(context.query))
     custom = {part.name for part in model.active if _is_custom(part)}
@@ -138,7 +142,10 @@ def _model(
             stop = function if not custom or spec.name in custom else None
             column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
-        sys.stdout.write(f"{spec.name}: {_values(column)}\n")
+        shown = "does not apply"
+        if column is not None:
+            shown = " ".join("-" if value is None else f"{value.value:g}" for value in column)
+        sys.stdout.write(f"{spec.name}: {shown}\n")
     indices = [answer.index for answer in context.answers]
     scores = Weigher(model.active).scores(indices, columns)
     return " ".join(f"{score.reward:g}" for score in scores)
@@ -151,22 +158,16 @@ def _is_custom(spec: PartSpec) -> bool:
 
 
 def _score(part: Any, part_input: PartInput) -> PartValues:
+    """Score with a part; one that waits runs in an event loop of its own."""
     values = part.score(part_input)
     if not inspect.iscoroutine(values):
         return cast(PartValues, values)
-    values.close()
-    return asyncio.run(_score_slow(part, part_input))
 
+    async def scored() -> PartValues:
+        try:
+            await part.start()
+            return cast(PartValues, await values)
+        finally:
+            await part.close()
 
-async def _score_slow(part: SlowPart, part_input: PartInput) -> PartValues:
-    try:
-        await part.start()
-        return await part.score(part_input)
-    finally:
-        await part.close()
-
-
-def _values(column: Sequence[PartValue | None] | None) -> str:
-    if column is None:
-        return "does not apply"
-    return " ".join("-" if value is None else f"{value.value:g}" for value in column)
+    return asyncio.run(scored())

@@ -6,21 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from ajet_swarm.common.text import one_line
-from console.cli.common import confirm, count, existing_home, say, say_json
-from console.cli.effective import effective
+from ajet_swarm.common.text import one_line, plural
+from console.cli.common import effective, existing_home
 from console.cli.options import Args, flag, one_of, option, takes
+from console.cli.output import agree, say_result
 from console.text.causes import SHOWN_AS_ZERO, held_down
 from console.text.values import fields_of
 from core.commands.rewards import weights_of
 from core.events import TrialGroup, TrialSummary
+from core.runtime.home import Home
+from core.settings import Settings
 
 if TYPE_CHECKING:
-    from core.runtime.home import Home
-    from core.settings import Settings
+    from proxy.rewards.model.spec import PartSpec
     from proxy.rewards.rescore.cases import Case, Rescored
     from proxy.rewards.rescore.rescorer import Rescorer, RewardChoice
 
@@ -33,20 +35,19 @@ _NO_ABSTENTION = {"part": "", "traceback": "", "file": "", "line": 0}
 
 @takes(
     one_of(
-        option("--last", "K", "the newest K groups of the journal (100)", type=IntRange(1)),
-        option("--one", "GROUP", "one group; show each answer with its parts"),
+        option("--last K", "the newest K groups of the journal (100)", type=IntRange(1)),
+        option("--one GROUP", "one group; show each answer with its parts"),
         option(
-            "--file",
-            "FILE",
+            "--file FILE",
             "JSON lines with query, answers and optionally reference, messages, rewards",
             type=Path,
         ),
     ),
     one_of(
-        option("--rewards", "FILE", "rewards file to test", type=Path),
-        option("--hooks", "DIR", "folder of hooks to test", type=Path),
+        option("--rewards FILE", "rewards file to test", type=Path),
+        option("--hooks DIR", "folder of hooks to test", type=Path),
     ),
-    option("--weight", "PART=W", "change the weight of a part; repeatable", multiple=True),
+    option("--weight PART=W", "change the weight of a part; repeatable", multiple=True),
     flag("--pdb", "with --one: score in this process, under the debugger"),
     flag("--yes", "do not ask before judges are called; required without a terminal"),
     flag("--all", "print a line for every group"),
@@ -75,9 +76,8 @@ def reward_test(args: Args) -> int:
     )
     settings = effective(args, home)
     cases, faults = _cases(args, home)
-    if not args.yes and not _confirmed(home, settings, choice, cases):
-        say("nothing was scored")
-        return 1
+    if not args.yes:
+        _ask_about_calls(home, settings, choice, cases)
     if args.pdb:
         from console.cli.rewards.debug import debug
 
@@ -89,29 +89,7 @@ def reward_test(args: Args) -> int:
     return 1 if faults else code
 
 
-def _confirmed(
-    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
-) -> bool:
-    """Return whether no judge is called, or the operator confirms the calls.
-
-    Raises:
-        UsageError: there are judges, and standard input is not a terminal.
-    """
-    from console.cli.rewards.cost import costs_of
-
-    try:
-        costs = costs_of(home, settings, choice, cases)
-    except AjetError:  # the rewards do not load: the test reports each fault on its own line
-        return True
-    if not costs:
-        return True
-    words = "; ".join(cost.words for cost in costs)
-    groups = count(len(cases), "group")
-    act = f"Score {groups} with {words}; verdicts from the cache cost nothing"
-    return confirm(act, "", yes=False)
-
-
-def _cases(args: Args, home: "Home") -> "tuple[list[Case], list[UsageError]]":
+def _cases(args: Args, home: Home) -> "tuple[list[Case], list[UsageError]]":
     """Return the groups to score, and the faults of invalid lines of a file."""
     from proxy.rewards.rescore.cases import cases_in, group_case, newest_cases
 
@@ -121,11 +99,11 @@ def _cases(args: Args, home: "Home") -> "tuple[list[Case], list[UsageError]]":
 
     cases: list[Case] = []
     if home.journal.exists():
-        with JournalFile(home.journal) as journal:
-            if args.one:
-                cases = [group_case(journal, args.one)]
-            else:
-                cases = newest_cases(journal, LAST if args.last is None else args.last)
+        journal = JournalFile(home.journal)
+        if args.one:
+            cases = [group_case(journal, args.one)]
+        else:
+            cases = newest_cases(journal, LAST if args.last is None else args.last)
     if not cases:
         raise UsageError(
             "there are no groups to score",
@@ -136,12 +114,102 @@ def _cases(args: Args, home: "Home") -> "tuple[list[Case], list[UsageError]]":
 
 
 async def _run(
-    home: "Home", settings: "Settings", choice: "RewardChoice", cases: "Sequence[Case]"
+    home: Home, settings: Settings, choice: "RewardChoice", cases: "Sequence[Case]"
 ) -> "tuple[list[Rescored], Rescorer]":
     from proxy.rewards.rescore.rescorer import rescorer
 
     async with rescorer(home, settings, choice) as trial:
         return await trial.run(cases), trial
+
+
+# --- the cost of judges --------------------------------------------------------------------------
+
+_INSTRUCTION_CHARS = 2_000
+"""Approximate number of characters of instructions and rubric in a prompt."""
+_TOKEN_CHARS = 4
+"""Approximate number of characters per token."""
+
+
+class JudgeCost(msgspec.Struct, frozen=True):
+    """Upper bounds for the calls of one judge; verdicts from its cache cost nothing."""
+
+    name: str
+    calls: int
+    prompt_tokens: int
+    """Estimated from the texts, with 4 characters per token."""
+    cost: float | None
+    """Assumes replies of maximum length; None without prices."""
+
+    @property
+    def words(self) -> str:
+        """`judge helpful: at most 300 calls, cost at most 0.12`."""
+        price = "cost unknown (no price_in, price_out)"
+        if self.cost is not None:
+            price = f"cost at most about {self.cost:.2f}"
+        calls = f"at most {plural(self.calls, 'call')}, about {self.prompt_tokens:,} prompt tokens"
+        return f"judge {one_line(self.name, 40)}: {calls}, {price}"
+
+
+def _ask_about_calls(
+    home: Home, settings: Settings, choice: "RewardChoice", cases: "Sequence[Case]"
+) -> None:
+    """Ask before judges are called; without a question if none is.
+
+    Raises:
+        UsageError: there are judges, and standard input is not a terminal.
+        Declined: the operator says no.
+    """
+    from proxy.rewards.rescore.rescorer import hooks_of, model_of
+
+    try:
+        if hooks_of(settings, choice) is not None:
+            return
+        model, _ = model_of(home, settings, choice)
+    except AjetError:  # the rewards do not load: the test reports each fault on its own line
+        return
+    costs = [cost_of(spec, cases) for spec in model.active if spec.kind == "judge"]
+    if costs:
+        act = f"Score {plural(len(cases), 'group')} with {'; '.join(cost.words for cost in costs)}"
+        agree(f"{act}; verdicts from the cache cost nothing", otherwise="nothing was scored")
+
+
+def cost_of(spec: "PartSpec", cases: "Sequence[Case]") -> JudgeCost:
+    """Return the estimate of one judge for these cases."""
+    from proxy.rewards.part import KINDS
+
+    def setting(name: str) -> Any:
+        return spec.settings.get(name, KINDS["judge"].settings[name].default)
+
+    calls = chars = 0
+    for case in cases:
+        context = case.context
+        case_calls, times = _calls(setting("mode"), len(context.answers))
+        talk = sum(len(str(message.get("content") or "")) for message in context.messages)
+        answers = sum(
+            min(len(str(answer.message.get("content") or "")), setting("answer_chars"))
+            for answer in context.answers
+        )
+        calls += case_calls
+        chars += (
+            case_calls * (min(talk, setting("conversation_chars")) + _INSTRUCTION_CHARS)
+            + times * answers
+        )
+    tokens = chars // _TOKEN_CHARS
+    price_in, price_out = setting("price_in"), setting("price_out")
+    cost = None
+    if price_in is not None or price_out is not None:
+        replies = calls * setting("max_tokens")
+        cost = (tokens * (price_in or 0.0) + replies * (price_out or 0.0)) / 1e6
+    return JudgeCost(spec.name, calls, tokens, cost)
+
+
+def _calls(mode: str, n: int) -> tuple[int, int]:
+    """Return the calls for a group of `n` answers, and how many of them contain each answer."""
+    if mode == "pointwise":
+        return n, 1
+    if mode == "pairwise":
+        return n * (n - 1), 2 * (n - 1)
+    return 1, 1
 
 
 # --- output -------------------------------------------------------------------------------------
@@ -151,29 +219,18 @@ def _print(args: Args, results: "list[Rescored]", used: "Rescorer") -> int:
     from proxy.rewards.rescore.cases import summary_of
 
     summary = summary_of(results, used.version)
-    if args.json:
-        data = {
-            "summary": summary,
-            "groups": [_data(result) for result in results],
-            "judges": list(used.spent.values()),
-        }
-        say_json(data)
-        return 1 if summary.abstained else 0
-    if args.one:
-        for line in parts_table(results[0]):
-            say(line)
-        say("")
-    else:
-        for line in _table(results, args.all):
-            say(line)
-    for line in summary_lines(summary):
-        say(line)
+    data = {
+        "summary": summary,
+        "groups": [_data(result) for result in results],
+        "judges": list(used.spent.values()),
+    }
+    lines = [*parts_table(results[0]), ""] if args.one else list(_table(results, args.all))
+    lines += summary_lines(summary)
     for judge in used.spent.values():
         cost = f", cost {judge.cost:.4f}" if judge.priced else ""
-        calls = f"{count(judge.calls, 'call')}, {judge.hits} from the cache{cost}"
-        say(f"judge {one_line(judge.judge, 40)}: {calls}")
-    for trace in _traces(results):
-        say(trace)
+        calls = f"{plural(judge.calls, 'call')}, {judge.hits} from the cache{cost}"
+        lines.append(f"judge {one_line(judge.judge, 40)}: {calls}")
+    say_result(args, data, [*lines, *_traces(results)])
     return 1 if summary.abstained else 0
 
 
@@ -286,7 +343,7 @@ def _earlier(rescored: "Rescored", index: int) -> str:
 def summary_lines(summary: TrialSummary) -> Iterator[str]:
     """Yield the summary of all groups, in lines."""
     took = f"{summary.seconds:.2f} s of scoring, the slowest group {summary.slowest:.3f} s"
-    yield f"{count(summary.groups, 'group')}, version {summary.version or '?'}, {took}"
+    yield f"{plural(summary.groups, 'group')}, version {summary.version or '?'}, {took}"
     if summary.compared:
         yield (
             f"winner flips {summary.flips} of {summary.compared}, "
@@ -300,9 +357,10 @@ def summary_lines(summary: TrialSummary) -> Iterator[str]:
     elif summary.groups > summary.abstained:
         yield "nothing to compare with: these groups have no earlier automatic rewards"
     if summary.gained:
-        yield f"{count(summary.gained, 'group')} had no reward and now {_has(summary.gained)} one"
+        verb = "has" if summary.gained == 1 else "have"
+        yield f"{plural(summary.gained, 'group')} had no reward and now {verb} one"
     if summary.outside:
-        yield f"rewards leave 0 to 1 in {summary.outside} of {count(summary.groups, 'group')}"
+        yield f"rewards leave 0 to 1 in {summary.outside} of {plural(summary.groups, 'group')}"
     if summary.by_hand:
         yield f"human-rated: the same winner in {summary.by_hand_kept} of {summary.by_hand}"
     for trial in summary.most:
@@ -311,10 +369,6 @@ def summary_lines(summary: TrialSummary) -> Iterator[str]:
         yield f"abstained {times}: {one_line(cause, 200)}"
     for note, times in summary.notes:
         yield f"differs from the recorded group {times}: {one_line(note, 200)}"
-
-
-def _has(number: int) -> str:
-    return "has" if number == 1 else "have"
 
 
 def change_text(trial: TrialGroup) -> str:

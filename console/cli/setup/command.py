@@ -12,14 +12,22 @@ from pathlib import Path
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import known_names, one_line
-from console.cli.common import confirm, existing_home, say, say_json, settings_of
+from console.cli.common import existing_home, settings_of
 from console.cli.options import Args, argument, flag, one_of, option, takes
-from console.cli.output import output
-from console.cli.restart import losses
+from console.cli.output import confirm, progress, say, say_json, would
+from console.cli.processes import losses
 from console.cli.setup import config, trial
-from console.cli.setup.dialog import Dialog, progress, say_notes
-from console.cli.setup.question import Situation
-from console.cli.setup.questions import BY_ID, asked, first_query, present_answers, recognize
+from console.cli.setup.dialog import KEYS, ask_missing, review, say_notes
+from console.cli.setup.question import Draft
+from console.cli.setup.questions import (
+    BY_ID,
+    asked,
+    first_query,
+    missing,
+    recognize,
+    take,
+    take_present,
+)
 from console.clients.catalog import find
 from core.runtime.home import Home, running
 from core.runtime.sockets import public_url
@@ -34,7 +42,7 @@ QUERY = "Why is the sky blue?"
 
 @takes(
     argument("answer", "the answer to a question", nargs=-1, metavar="KEY=VALUE"),
-    option("--answers", "FILE", "file with answers, a line `KEY: VALUE` each", type=Path),
+    option("--answers FILE", "file with answers, a line `KEY: VALUE` each", type=Path),
     flag("--no-request", "write the settings only"),
     flag("--no-check", "do not ask servers and judges whether they answer"),
     flag("--start", "start an AgentJet server that is OFFLINE with its job"),
@@ -133,13 +141,11 @@ class Setup:
     """
 
     def __init__(self, args: Args, home: Home, asks: bool) -> None:
-        self._args = args
-        self._home = home
-        self._asks = asks
+        self._args, self._home, self._asks = args, home, asks
         self._trial: trial.Trial | None = None
         self._result: trial.Result | None = None
         self._failure: AjetError | None = None
-        self.situation = Situation.of(home, Path.cwd(), live=not args.no_check)
+        self._draft = Draft.of(home, Path.cwd(), live=not args.no_check)
         self.written = False
 
     def run(self, answers: Mapping[str, str]) -> int:
@@ -151,22 +157,24 @@ class Setup:
         Raises:
             UsageError: an answer is refused, or missing where nobody can be asked.
         """
+        draft = self._draft
         with progress("asking the server of the settings"):
-            recognize(self.situation)
-        dialog = Dialog(self.situation, present_answers(self.situation))
-        dialogue = self._asks and not (answers and self.situation.configured)
-        notes = self._take(dialog, answers, renews=not dialogue)
+            recognize(draft)
+        take_present(draft)
+        dialogue = self._asks and not (answers and draft.configured)
+        notes = self._take(answers, renews=not dialogue)
         if dialogue:
             say_notes(*notes)
             notes = []
-            if not self.situation.configured:
-                dialog.ask_missing()
-            if dialog.review() == "write" and not dialog.changed:
+            if not draft.configured:
+                say(KEYS)
+                ask_missing(draft)
+            if review(draft) == "write" and not draft.changed:
                 say("Nothing was changed")
                 return 0
         else:
-            self._check_complete(dialog)
-        texts = config.planned(self.situation, dialog.answers, dialog.changed)
+            self._check_complete()
+        texts = config.planned(draft)
         if self._args.dry_run:
             return _plan(self._home.config, texts)
         config.apply(self._home, texts)
@@ -177,10 +185,10 @@ class Setup:
             say(f"wrote {path}")
         if not (texts or self._asks):
             say("Nothing was changed")
-        self._warn_of_environment(dialog)
+        self._warn_of_environment()
         if not self._args.no_request:
-            self._try(dialog)
-        self._finish(dialog, texts)
+            self._try()
+        self._finish(texts)
         sys.stdout.flush()  # a closed pipe is an error here, also after a failed request
         if self._failure is not None:
             raise self._failure
@@ -191,68 +199,65 @@ class Setup:
         if self._trial is not None and self._trial.started:
             asyncio.run(self._trial.stop())
 
-    def _take(self, dialog: Dialog, answers: Mapping[str, str], *, renews: bool) -> list[str]:
+    def _take(self, answers: Mapping[str, str], *, renews: bool) -> list[str]:
         """Check the answers of the command line, with `renews` also present ones that depend on
         them; return what the checks saw."""
-        notes: list[str] = []
+        draft, notes = self._draft, list[str]()
         renewed = {renew for name in answers for renew in BY_ID[name].renews} if renews else set()
-        before = dict(dialog.answers)
+        before = dict(draft.answers)
         for name, question in BY_ID.items():
             if name not in answers and name not in renewed:
                 continue
-            if not question.asked(self.situation, dialog.answers):
+            if not question.asked(draft):
                 if name not in answers:
                     continue
                 raise UsageError(f"`{name}` is not asked with these answers", name)
             text = answers.get(name, before.get(name, ""))
             try:
                 with progress("checking"):
-                    checked = question.checked(self.situation, dialog.answers, text)
+                    checked = question.checked(draft, text)
             except AjetError as error:
                 todo = error.todo
                 if getattr(error, "usable", None) is not None:
                     todo = f"{todo}; --no-check writes the answer nevertheless".lstrip("; ")
                 raise UsageError(error.what, name, todo) from error
             notes += checked.notes
-            dialog.take(question, checked.answer)
+            take(draft, question, checked.answer)
         return notes
 
-    def _check_complete(self, dialog: Dialog) -> None:
+    def _check_complete(self) -> None:
         """Refuse to go on without an answer where nobody can be asked."""
-        questions = asked(self.situation, dialog.answers)
-        missing = [
-            question
-            for question in questions
-            if not (question.id in dialog.answers or question.optional)
-        ]
-        if missing:
-            first = missing[0]
-            values = [choice.value for choice in first.choices(self.situation)]
+        needed = [question for question in missing(self._draft) if not question.optional]
+        if needed:
+            first = needed[0]
+            values = [choice.value for choice in first.choices(self._draft)]
             valid = " | ".join(filter(None, [*values, first.free and f"({first.free})"]))
-            names = ", ".join(question.id for question in missing)
+            names = ", ".join(question.id for question in needed)
             what = f"no answer to {names}, and no terminal to ask at"
             raise UsageError(what, first.id, f"Give {first.id}=VALUE: {one_line(valid, 200)}")
 
-    def _warn_of_environment(self, dialog: Dialog) -> None:
+    def _warn_of_environment(self) -> None:
         """Say which answers the environment overrides."""
-        for question in asked(self.situation, dialog.answers):
-            for key in question.settings(self.situation, dialog.answers.get(question.id, "")):
+        draft = self._draft
+        for question in asked(draft):
+            for key in question.settings(draft, draft.answer(question.id)):
                 names = [PREFIX + key.upper().replace(".", "__")]
                 for name in names + ["AJET_SWARM_URL"] * (key == "swarm_url"):
                     if os.environ.get(name):
                         say(f"! {name} is set: it has precedence over `{key}`")
 
-    def _try(self, dialog: Dialog) -> None:
+    def _try(self) -> None:
         """Send one request and show its group; an error is raised at the end of the run."""
         try:
             self._trial = one = trial.Trial(self._home)
-            query = first_query(self.situation, dialog.answers.get("dataset", "none")) or QUERY
-            asyncio.run(one.start(self._restart_port() if dialog.changed - NOT_OF_PROXY else 0))
+            query = first_query(self._draft) or QUERY
+            outdated = self._draft.changed - NOT_OF_PROXY
+            asyncio.run(one.start(self._restart_port() if outdated else 0))
             try:
                 result = asyncio.run(one.request(query, start_server=self._args.start))
             except trial.ServerOffline as error:
                 act = f"\n{error.what[:1].upper()}{error.what[1:]}. Start it with its job now"
-                if not (self._asks and confirm(act, "", yes=False)):
+                if not (self._asks and confirm(act)):
                     raise
                 result = asyncio.run(one.request(query, start_server=True))
         except AjetError as error:
@@ -273,15 +278,15 @@ class Setup:
         agreed = self._args.restart
         if self._asks and not agreed:
             lost = asyncio.run(losses("proxy", self._home))
-            agreed = confirm(f"\n{text}. Restart it now", "", yes=False, consequences=lost)
+            agreed = confirm(f"\n{text}. Restart it now", lost)
         if not agreed:
             say(f"{text}: it keeps them. With --restart it is started again")
         return info.port if agreed else 0
 
-    def _finish(self, dialog: Dialog, texts: Mapping[Path, str]) -> None:
+    def _finish(self, texts: Mapping[Path, str]) -> None:
         """Show what the application needs; leave what was started running, or stop it."""
-        application = dialog.answers.get("application", "")
-        if application and (not self.situation.configured or "application" in dialog.changed):
+        draft, application = self._draft, self._draft.answer("application")
+        if application and (not draft.configured or "application" in draft.changed):
             from console.cli.clients import clients
             from console.cli.tree import parse
 
@@ -296,8 +301,8 @@ class Setup:
                     "base_url": f"{base}/v1",
                     "config": str(self._home.config),
                     "written": [str(text) for text in texts],
-                    "answers": dict(dialog.answers),
-                    "changed": sorted(dialog.changed),
+                    "answers": draft.answers,
+                    "changed": sorted(draft.changed),
                     "request": self._result,
                 }
             )
@@ -306,7 +311,7 @@ class Setup:
             roles = " and ".join(f"the {role}" for role in one.started)
             leave = self._args.leave
             if self._asks and not (leave or self._args.stop) and self._failure is None:
-                leave = confirm(f"\nLeave {roles} running", "", yes=False)
+                leave = confirm(f"\nLeave {roles} running")
             if leave:
                 one.leave()
                 say(f"Left running: {roles}. `ajet-console` attaches to them")
@@ -318,9 +323,9 @@ class Setup:
 def _plan(file: Path, texts: Mapping[Path, str]) -> int:
     """Show what would be written."""
     for path in texts:
-        say(output().plan(f"would write {path}"))
+        would(f"write {path}")
     if file in texts:
         say(texts[file].rstrip())
     if not texts:
-        say(output().plan("would change nothing"))
+        would("change nothing")
     return 0

@@ -3,12 +3,12 @@
 import contextlib
 import copy
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError
-from console.cli.setup.question import Answers, Situation
+from console.cli.setup.question import Draft
 from console.cli.setup.questions import asked, files
 from core.runtime.home import Home
 from core.settings import edit, load
@@ -22,21 +22,14 @@ HEADER = """\
 """
 
 
-def planned(situation: Situation, answers: Answers, changed: Collection[str]) -> dict[Path, str]:
+def planned(draft: Draft) -> dict[Path, str]:
     """Return the new text of each file that differs from the one on disk; `config.yaml` is last.
-
-    Args:
-        situation: The home.
-        answers: All answers.
-        changed: Ids of the questions whose answers are new.
 
     Raises:
         AjetError: `config.yaml` has a form in which it cannot be edited.
     """
-    texts: dict[Path, str] = {}
-    if changed:
-        texts |= files(situation, answers)
-    texts[situation.home.config] = _settings_text(situation, answers, changed)
+    texts = files(draft) if draft.changed else {}
+    texts[draft.home.config] = _settings_text(draft)
     return {path: text for path, text in texts.items() if text != _read(path)}
 
 
@@ -44,26 +37,26 @@ def _read(file: Path) -> str | None:
     return file.read_bytes().decode("utf-8") if file.exists() else None
 
 
-def _settings_text(situation: Situation, answers: Answers, changed: Collection[str]) -> str:
+def _settings_text(draft: Draft) -> str:
     """Return `config.yaml` with the changed answers; refuse a form that cannot be edited."""
-    file = situation.home.config
+    file = draft.home.config
     before = _read(file)
     text = HEADER if before is None else before.removeprefix("\ufeff")
     values = read_settings(file)[0]
     written: dict[str, Any] = {}
     problem = "this file cannot be edited safely"
     try:
-        for question in (
-            question for question in asked(situation, answers) if question.id in changed
-        ):
-            answer = answers[question.id]
-            for place, (key, value) in enumerate(question.settings(situation, answer).items()):
+        for question in asked(draft):
+            if question.id not in draft.changed:
+                continue
+            answer = draft.answers[question.id]
+            for place, (key, value) in enumerate(question.settings(draft, answer).items()):
                 path, now = key.split("."), _value(values, key)
                 if now != value and not (place and now is None and value == ""):
                     written[key] = value
                     text = edit.put(text, path, json.dumps(value, ensure_ascii=False))
                 if not place:
-                    comment = f"{MARK}{question.id}: {question.comment(situation, answer)}"
+                    comment = f"{MARK}{question.id}: {question.comment(draft, answer)}"
                     text = edit.with_comment(text, path, MARK, comment)
         after = parse_settings(text, file)[0]
         fits = after == _with(values, written)

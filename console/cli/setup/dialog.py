@@ -2,17 +2,13 @@
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Collection, Sequence
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
-from console.cli.common import say
-from console.cli.setup.question import AnswerRefused, Checked, Choice, Question, Situation
-from console.cli.setup.questions import asked
+from console.cli.output import progress, say
+from console.cli.setup.question import AnswerRefused, Checked, Choice, Draft, Question
+from console.cli.setup.questions import asked, missing, take
 
 BACK = "b"
 KEYS = "Enter takes the answer in [brackets], b goes back, Ctrl+C writes nothing."
@@ -30,131 +26,84 @@ def read_line(prompt: str) -> str:
         raise KeyboardInterrupt from None
 
 
-@contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Show a line on standard error while the block runs; only on a terminal."""
-    with Console(stderr=True).status(Text(f"{one_line(text, 60)} …")):
-        yield
-
-
-class Dialog:
-    """Asks the questions and changes `answers`.
+def ask_missing(draft: Draft, besides: Collection[str] = (), *, leave: bool = False) -> None:
+    """Ask each question that has no answer yet, in order; `b` goes back to the one before.
 
     Args:
-        situation: What the questions are asked about.
-        answers: The present answers.
+        draft: The answers.
+        besides: Ids of questions that stay without an answer.
+        leave: `b` at the first question keeps its earlier answer, and asks no more.
     """
-
-    def __init__(self, situation: Situation, answers: dict[str, str]) -> None:
-        self.situation = situation
-        self.answers = answers
-        self.changed: set[str] = set()
-        self._earlier: dict[str, str] = {}
-        """Answers to questions that are asked again: their default."""
-
-    def ask_missing(self) -> None:
-        """Ask each question that has no answer yet, in order; `b` goes back."""
-        say(KEYS)
-        done: list[Question] = []
-        while missing := self._missing():
-            question = missing[0]
-            number = f"{1 + len(done)}/{len(done) + len(missing)}"
-            if self._ask(question, number, back=bool(done)):
-                done = [
-                    question for question in done if question.asked(self.situation, self.answers)
-                ] + [question]
-            else:
-                self._open_again(done.pop().id)
-
-    def _missing(self) -> list[Question]:
-        questions = asked(self.situation, self.answers)
-        return [question for question in questions if question.id not in self.answers]
-
-    def _open_again(self, name: str) -> None:
-        if name in self.answers:
-            self._earlier[name] = self.answers.pop(name)
-
-    def review(self) -> str:
-        """Show the answers and let the operator change single ones.
-
-        Returns:
-            `write` for Enter, or `try` to send a request with the present answers.
-        """
-        while True:
-            listed = asked(self.situation, self.answers)
-            say("\nYour answers" if self.changed else f"\nAnswers in {self.situation.home.config}")
-            width = max(len(question.id) for question in listed)
-            for number, question in enumerate(listed, 1):
-                mark = "*" if question.id in self.changed else " "
-                answer = one_line(self.answers.get(question.id, "") or "–", 100)
-                say(f" {mark}{number:2}  {question.id:{width}}  {answer}")
-            keys = "Enter writes" if self.changed else "t sends a test request, Enter leaves"
-            text = read_line(f"A number changes an answer, {keys} them [Enter]: ")
-            if not text:
-                return "write"
-            if text == "t" and not self.changed:
-                return "try"
-            if text.isdecimal() and 1 <= int(text) <= len(listed):
-                self._change(listed[int(text) - 1])
-            else:
-                say(f"  `{one_line(text, 40)}` is not one of them: 1 to {len(listed)}, or Enter")
-
-    def _change(self, question: Question) -> None:
-        """Ask one question again, and those that its answer raises or renews."""
-        before = {question.id for question in self._missing()}
-        if self._ask(question, "Change", back=True):
-            while missing := [
-                question for question in self._missing() if question.id not in before
-            ]:
-                self._ask(missing[0], "Also", back=False)
-
-    def _ask(self, question: Question, number: str, *, back: bool) -> bool:
-        """Ask one question until the answer is accepted; False for `b`."""
-        choices = question.choices(self.situation)
-        _show(question, choices, number)
-        default = self.answers.get(question.id, self._earlier.get(question.id))
-        if default is None:
-            default = question.default(self.situation)
-        usable: str | None = None
-        while True:
-            values = [choice.value for choice in choices]
-            shown = str(values.index(default) + 1) if default in values else default
-            text = read_line(f"  answer{f' [{one_line(shown, 80)}]' if shown else ''}: ")
-            if text == BACK and back:
-                return False
-            try:
-                text = _chosen(text, choices) if text else default
-                if not (text or question.optional):
-                    raise AnswerRefused("this question needs an answer")
-                checked = Checked(text)
-                if text != usable:
-                    with progress("checking"):
-                        checked = question.checked(self.situation, self.answers, text)
-            except AjetError as error:
-                say_notes(f"! {one_line(str(error), 400)}")
-                usable = getattr(error, "usable", None)
-                if usable is not None:
-                    say("  Enter uses it nevertheless; or give another answer")
-                    default = usable
-            else:
-                say_notes(*checked.notes)
-                self.take(question, checked.answer)
-                return True
-
-    def take(self, question: Question, answer: str) -> None:
-        """Store an accepted answer; those that depend on another one are dropped."""
-        if self.answers.get(question.id) not in (None, answer):
-            for name in question.renews:
-                self._open_again(name)
-        if self.situation.configured and answer == question.present(self.situation):
-            self.changed.discard(question.id)
+    done: list[Question] = []
+    while left := [question for question in missing(draft) if question.id not in besides]:
+        question = left[0]
+        number = f"{1 + len(done)}/{len(done) + len(left)}"
+        if _ask(draft, question, number, back=leave or bool(done)):
+            done = [*(question for question in done if question.asked(draft)), question]
+        elif done:
+            draft.open_again(done.pop().id)
         else:
-            self.changed.add(question.id)
-        self.answers[question.id] = answer
-        raised = {question.id for question in asked(self.situation, self.answers)}
-        for name in self.answers.keys() - raised:
-            del self.answers[name]
-            self.changed.discard(name)
+            if question.id in draft.earlier:
+                draft.answers[question.id] = draft.earlier[question.id]
+            return
+
+
+def review(draft: Draft) -> str:
+    """Show the answers and let the operator change single ones.
+
+    Returns:
+        `write` for Enter, or `try` to send a request with the present answers.
+    """
+    while True:
+        listed = asked(draft)
+        say("\nYour answers" if draft.changed else f"\nAnswers in {draft.home.config}")
+        width = max(len(question.id) for question in listed)
+        for number, question in enumerate(listed, 1):
+            mark = "*" if question.id in draft.changed else " "
+            answer = one_line(draft.answer(question.id) or "–", 100)
+            say(f" {mark}{number:2}  {question.id:{width}}  {answer}")
+        keys = "Enter writes" if draft.changed else "t sends a test request, Enter leaves"
+        text = read_line(f"A number changes an answer, {keys} them [Enter]: ")
+        if not text or (text == "t" and not draft.changed):
+            return "try" if text else "write"
+        if text.isdecimal() and 1 <= int(text) <= len(listed):
+            question = listed[int(text) - 1]
+            besides = {other.id for other in missing(draft)} - {question.id}
+            draft.open_again(question.id)
+            ask_missing(draft, besides, leave=True)
+        else:
+            say(f"  `{one_line(text, 40)}` is not one of them: 1 to {len(listed)}, or Enter")
+
+
+def _ask(draft: Draft, question: Question, number: str, *, back: bool) -> bool:
+    """Ask one question until the answer is accepted; False for `b`."""
+    choices = question.choices(draft)
+    _show(question, choices, number)
+    default, usable = question.default(draft), None
+    while True:
+        values = [choice.value for choice in choices]
+        shown = str(values.index(default) + 1) if default in values else default
+        text = read_line(f"  answer{f' [{one_line(shown, 80)}]' if shown else ''}: ")
+        if text == BACK and back:
+            return False
+        try:
+            text = _chosen(text, choices) if text else default
+            if not (text or question.optional):
+                raise AnswerRefused("this question needs an answer")
+            checked = Checked(text)
+            if text != usable:
+                with progress("checking"):
+                    checked = question.checked(draft, text)
+        except AjetError as error:
+            say_notes(f"! {one_line(str(error), 400)}")
+            usable = getattr(error, "usable", None)
+            if usable is not None:
+                say("  Enter uses it nevertheless; or give another answer")
+                default = usable
+        else:
+            say_notes(*checked.notes)
+            take(draft, question, checked.answer)
+            return True
 
 
 def _chosen(text: str, choices: Sequence[Choice]) -> str:

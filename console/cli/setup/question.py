@@ -1,6 +1,6 @@
-"""A question of the setup as data: its text, its choices, the check of an answer, its settings."""
+"""A question of the setup as data, and the draft of the answers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -11,8 +11,6 @@ from console.doctor.finding import Finding
 from core.runtime.home import Home
 from core.settings import Settings, load
 
-Answers = Mapping[str, str]
-"""Id of a question -> its answer."""
 EMPTY = ("-", "none")
 """What an operator types for an empty answer."""
 
@@ -47,8 +45,8 @@ class AnswerRefused(UsageError):
 
 
 @dataclass(slots=True)
-class Situation:
-    """What the questions are asked about.
+class Draft:
+    """The answers, and what they are about.
 
     Attributes:
         home: The home; it may not exist yet.
@@ -57,6 +55,9 @@ class Situation:
         here: The working folder.
         live: Whether answers are checked at servers.
         servers: What is known of each server that was asked, by URL.
+        answers: Id of a question -> its answer.
+        changed: Ids of the questions whose answers are new.
+        earlier: Answers to questions that are asked again: their default.
     """
 
     home: Home
@@ -65,10 +66,13 @@ class Situation:
     here: Path
     live: bool = True
     servers: dict[str, Literal["embedded", "offline", "running"]] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    earlier: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, home: Home, here: Path, *, live: bool = True) -> Self:
-        """Return the situation of a home."""
+        """Return the draft of a home, without answers."""
         return cls(home, load(home.config, environment={}), home.config.exists(), here, live)
 
     @property
@@ -81,39 +85,59 @@ class Situation:
         """The folder of hooks that the setup writes."""
         return self.home.root / "hooks"
 
+    def answer(self, name: str) -> str:
+        """Return the answer to a question; empty for none."""
+        return self.answers.get(name, "")
 
-Check = Callable[[Situation, Answers, str], Checked]
+    def open_again(self, name: str) -> None:
+        """Remove an answer, which stays the default of its question."""
+        if name in self.answers:
+            self.earlier[name] = self.answers.pop(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One question.
+    """One question; a subclass has what is its own.
 
     Attributes:
         id: Its name in `KEY=VALUE`.
         title: The question.
-        choices: The answers that are offered.
         free: What may be typed besides the choices; empty when nothing may.
-        present: The answer of a home with a `config.yaml`; empty for none.
-        check: Accepts or refuses an answer.
-        settings: Setting -> value that an answer stands for; the first one gets the comment.
-        asked: Whether the other answers raise the question.
         optional: Whether the answer may be left out; `EMPTY` stands for an empty one.
         renews: Ids of questions that are asked again after another answer to this one.
     """
 
     id: str
     title: str
-    choices: Callable[[Situation], Sequence[Choice]] = lambda situation: ()
-    free: str = ""
-    present: Callable[[Situation], str]
-    check: Check
-    settings: Callable[[Situation, str], Mapping[str, Any]] = lambda situation, answer: {}
-    asked: Callable[[Situation, Answers], bool] = lambda situation, answers: True
-    optional: bool = False
+    free = ""
+    optional = False
     renews: tuple[str, ...] = ()
 
-    def checked(self, situation: Situation, answers: Answers, text: str) -> Checked:
+    def choices(self, draft: Draft) -> Sequence[Choice]:
+        """Return the answers that are offered."""
+        return ()
+
+    def asked(self, draft: Draft) -> bool:
+        """Return whether the other answers raise the question."""
+        return True
+
+    def present(self, draft: Draft) -> str:
+        """Return the answer of a home with a `config.yaml`; empty for none."""
+        raise NotImplementedError
+
+    def check(self, draft: Draft, answer: str) -> Checked:
+        """Return an answer in the form in which it is stored; by default one of the choices.
+
+        Raises:
+            AjetError: it cannot be used.
+        """
+        values = [choice.value for choice in self.choices(draft)]
+        return one_of(values, answer)
+
+    def settings(self, draft: Draft, answer: str) -> Mapping[str, Any]:
+        """Return setting -> value that an answer stands for; the first one gets the comment."""
+        return {}
+
+    def checked(self, draft: Draft, text: str) -> Checked:
         """Check an answer.
 
         Raises:
@@ -121,33 +145,34 @@ class Question:
         """
         if not text.isprintable():
             raise AnswerRefused(f"`{one_line(text, 60)}` has control characters", self.id)
-        empty = self.optional and text in EMPTY
-        return self.check(situation, answers, "" if empty else text)
+        return self.check(draft, "" if self.optional and text in EMPTY else text)
 
-    def default(self, situation: Situation) -> str:
-        """Return the answer of an empty line: the present one, else the first choice."""
-        present = self.present(situation) if situation.configured else ""
-        return present or next((choice.value for choice in self.choices(situation)), "")
+    def default(self, draft: Draft) -> str:
+        """Return the answer of an empty line: the present or earlier one, else the first choice."""
+        given = draft.answers.get(self.id, draft.earlier.get(self.id))
+        if given is not None:
+            return given
+        present = self.present(draft) if draft.configured else ""
+        return present or next((choice.value for choice in self.choices(draft)), "")
 
-    def comment(self, situation: Situation, answer: str) -> str:
+    def comment(self, draft: Draft, answer: str) -> str:
         """Return what an answer means, for the file."""
-        chosen = [choice for choice in self.choices(situation) if choice.value == answer]
-        return next(
-            (option.note if option.title == answer else option.title for option in chosen),
-            self.title,
-        )
+        for choice in self.choices(draft):
+            if choice.value == answer:
+                return choice.note if choice.title == answer else choice.title
+        return self.title
 
 
-def one_of(values: Callable[[], Sequence[str]]) -> Check:
-    """Return a check that accepts these values."""
+def one_of(values: Sequence[str], answer: str) -> Checked:
+    """Return the answer if it is one of some values.
 
-    def check(situation: Situation, answers: Answers, answer: str) -> Checked:
-        if answer not in values():
-            what = f"`{one_line(answer, 60)}` is not an answer"
-            raise AnswerRefused(what, todo=known_names(answer, values()))
-        return Checked(answer)
-
-    return check
+    Raises:
+        AnswerRefused: it is not.
+    """
+    if answer not in values:
+        what = f"`{one_line(answer, 60)}` is not an answer"
+        raise AnswerRefused(what, todo=known_names(answer, values))
+    return Checked(answer)
 
 
 def seen(finding: Finding, answer: str, *, usable: str | None = None) -> Checked:

@@ -12,9 +12,8 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.common.text import one_line
 from console.backend.supervisor import Supervisor
-from console.cli.common import cert_of, settings_of
-from console.cli.effective import client_key
-from console.cli.setup.dialog import progress
+from console.cli.common import cert_of, client_key, settings_of
+from console.cli.output import progress
 from console.clients.catalog import DEFAULT_MODEL
 from core.runtime.home import Home, running
 from core.runtime.sockets import is_free

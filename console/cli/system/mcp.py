@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 @takes(
     option(
         "--role",
-        None,
         "read offers tools that read (the default), act also those that change something",
         choices=("read", "act"),
         default="read",

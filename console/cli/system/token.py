@@ -1,19 +1,19 @@
 """`token`: tokens of the control API for others, each with a name and a role."""
 
-import os
 import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ajet_swarm.common.errors import AjetError, UsageError
-from console.cli.common import existing_home, say, say_json, say_result
+from console.cli.common import existing_home
 from console.cli.options import Args, argument, option, takes
-from console.cli.output import output
+from console.cli.output import say_result, would
 from console.text.values import fields_of
 from core.roles import ROLES
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home
+from core.whole_file import replace_file
 
 NAME = argument("name", "name of its user, as votes show it")
 
@@ -36,26 +36,23 @@ def revoke(args: Args) -> int:
         AjetError: there is no such token.
     """
     revoked = AccessTokens(existing_home(args)).revoke(args.name, dry=args.dry_run)
-    if args.dry_run:
-        say(output().plan(f"would revoke the token of {revoked.name} ({revoked.role})"))
-    elif args.json:
-        say_json({"revoked": revoked.name, "role": revoked.role})
-    else:
-        say(f"The token of {revoked.name} ({revoked.role}) is revoked")
-    return 0
+    token = f"the token of {revoked.name} ({revoked.role})"
+    if would(f"revoke {token}"):
+        return 0
+    data = {"revoked": revoked.name, "role": revoked.role}
+    return say_result(args, data, (f"T{token[1:]} is revoked",))
 
 
 @takes(
     NAME,
     option(
         "--role",
-        None,
         "viewer sees all, rater also votes, operator may do everything",
         choices=ROLES,
         required=True,
     ),
-    option("--expires", "TIME", "end of its validity: 30m, 8h, 7d"),
-    option("--out", "FILE", "write it to a new file", type=Path),
+    option("--expires TIME", "end of its validity: 30m, 8h, 7d"),
+    option("--out FILE", "write it to a new file", type=Path),
 )
 def add(args: Args) -> int:
     """Create a token.
@@ -69,35 +66,24 @@ def add(args: Args) -> int:
     if args.out is not None and args.out.expanduser().exists():
         raise UsageError("this file exists already", str(args.out), "Name a new one with --out")
     text = tokens.add(args.name, args.role, seconds, dry=args.dry_run)
-    if args.dry_run:
-        say(output().plan(f"would create a token of {args.name}, {args.role}"))
+    if would(f"create a token of {args.name}, {args.role}"):
         return 0
     created = next(candidate for candidate in tokens.read() if candidate.name == args.name)
+    lines = [f"Token of {args.name}, {args.role}, {_end(created)}"]
     if args.out is not None:
         try:
-            _write(args.out.expanduser(), text)
+            replace_file(args.out.expanduser(), f"{text}\n".encode(), 0o600)
         except OSError as error:
             tokens.revoke(args.name)
             why = error.strerror or error
             raise AjetError(f"the token cannot be written: {why}", str(args.out)) from error
-    place = {"file": str(args.out)} if args.out is not None else {"token": text}
-    if args.json:
-        say_json({**_data(created), **place})
-        return 0
-    say(f"Token of {args.name}, {args.role}, {_end(created)}")
-    if args.out is not None:
-        say(f"Written to {args.out}")
+        place = {"file": str(args.out)}
+        lines.append(f"Written to {args.out}")
     else:
-        say(f"\n  {text}\n\nIt is not shown again")
-    file = args.out or "FILE"
-    say(f"Its user starts: ajet-console --attach http://HOST:PORT --token-file {file}")
-    return 0
-
-
-def _write(path: Path, text: str) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+        place = {"token": text}
+        lines.append(f"\n  {text}\n\nIt is not shown again")
+    start = f"ajet-console --attach http://HOST:PORT --token-file {args.out or 'FILE'}"
+    return say_result(args, {**_data(created), **place}, [*lines, f"Its user starts: {start}"])
 
 
 def _end(token: AccessToken) -> str:

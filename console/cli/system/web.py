@@ -16,17 +16,9 @@ from click import IntRange
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.urls import web_address
-from console.cli.common import (
-    NotRunning,
-    cert_of,
-    existing_home,
-    need_proxy,
-    say,
-    say_json,
-    settings_of,
-)
+from console.cli.common import NotRunning, cert_of, existing_home, need_proxy, settings_of
 from console.cli.options import Args, flag, option, takes
-from console.cli.output import output
+from console.cli.output import output, say, say_json, say_result
 from core.runtime.access import AccessToken, AccessTokens, lifetime
 from core.runtime.home import Home, Role, RunInfo, running
 from core.runtime.sockets import bind, is_loopback, public_url
@@ -43,18 +35,18 @@ _SAFE_PATH = re.compile(f"/?({_PART}(/{_PART})*/?)?")
 
 
 @takes(
-    option("--host", None, "address to listen on", default="127.0.0.1"),
-    option("--port", "PORT", f"{PORT}, or the next free one", type=int),
-    option("--link", None, "print a link for this role", choices=_LINK_ROLES),
-    option("--name", "NAME", "name of the link's user, as votes show it"),
-    option("--expires", "TIME", "end of the link: 30m, 8h, 7d", default="8h"),
+    option("--host", "address to listen on", default="127.0.0.1"),
+    option("--port PORT", f"{PORT}, or the next free one", type=int),
+    option("--link", "print a link for this role", choices=_LINK_ROLES),
+    option("--name NAME", "name of the link's user, as votes show it"),
+    option("--expires TIME", "end of the link: 30m, 8h, 7d", default="8h"),
     flag("--renew", "replace the link of that name"),
     flag("--list", "list the open consoles"),
-    option("--most", "N", "most consoles at once", type=IntRange(1), default=10),
-    option("--base-path", "PATH", "serve it at /PATH/", default=""),
-    option("--public-url", "URL", "its address elsewhere", default=""),
-    option("--tls-cert", "FILE", "certificate chain (PEM)", default=""),
-    option("--tls-key", "FILE", "its private key (PEM)", default=""),
+    option("--most N", "most consoles at once", type=IntRange(1), default=10),
+    option("--base-path PATH", "serve it at /PATH/", default=""),
+    option("--public-url URL", "its address elsewhere", default=""),
+    option("--tls-cert FILE", "certificate chain (PEM)", default=""),
+    option("--tls-key FILE", "its private key (PEM)", default=""),
     flag("--plain-http", "listen elsewhere without TLS: links are readable"),
 )
 def web(args: Args) -> int:
@@ -67,7 +59,7 @@ def web(args: Args) -> int:
     home = existing_home(args)
     info = running(home, ROLE)
     if args.list:
-        return _list(home, info, args.json)
+        return _list(args, home, info)
     if info is not None and args.link is None:
         todo = "`ajet-console run web --link rater` prints a link for it"
         raise UsageError(f"it runs already (pid {info.pid})", info.url, todo)
@@ -230,7 +222,7 @@ def _print_link(args: Args, home: Home, info: RunInfo) -> None:
     say(f"To end it: ajet-console tokens revoke {args.name}")
 
 
-def _list(home: Home, info: RunInfo | None, as_json: bool) -> int:
+def _list(args: Args, home: Home, info: RunInfo | None) -> int:
     if info is None:
         todo = "`ajet-console run web` starts it"
         raise NotRunning("no web server runs in this home", str(home.root), todo)
@@ -248,16 +240,13 @@ def _list(home: Home, info: RunInfo | None, as_json: bool) -> int:
         answer = response.json()
     except httpx.HTTPError as error:
         raise AjetError(f"the web server does not answer: {error}", info.url) from error
-    if as_json:
-        say_json(answer)
-        return 0
     rows = answer["consoles"]
-    say(f"{len(rows)} of {answer['most']} consoles are open")
+    lines = [f"{len(rows)} of {answer['most']} consoles are open"]
     for row in rows:
         minutes = (time.time() - row["since"]) / 60
         facts = f"pid {row['pid']}  {row['rss_mb']:.0f} MB  {minutes:.0f} min"
-        say(f"{row['name']:20}  {row['role']:8}  {facts}")
-    return 0
+        lines.append(f"{row['name']:20}  {row['role']:8}  {facts}")
+    return say_result(args, answer, lines)
 
 
 def _report(line: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from console.export.chat import Unsuitable
 from console.export.json_text import JsonText
 from console.export.maker import RowMaker
 from console.export.records import ExportedGroup
@@ -20,15 +21,11 @@ class Dataset:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the prompt of one group."""
-        if not maker.takes(record):
-            return
+        maker.check(record)
         prompt, opened = list(record.prompt), record.opened
         if not prompt or prompt[-1].get("role") != "user" or not opened.query.strip():
-            maker.leave_out("prompt that does not end with a question of the user")
-            return
-        if not maker.is_new((prompt, opened.reference)):
-            maker.leave_out("prompt that is already in the file")
-            return
+            raise Unsuitable("prompt that does not end with a question of the user")
+        maker.check_new((prompt, opened.reference))
         row: dict[str, Any] = {"id": _name(record, maker), **_question(prompt)}
         if opened.reference is not None:
             row["answer"] = opened.reference

@@ -23,8 +23,7 @@ class Jsonl:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield one group."""
-        if not maker.takes(record):
-            return
+        maker.check(record)
         group, opened = record.group, record.opened
         yield {
             **fields_of(opened, "model session turn dataset_task_id reference"),

@@ -8,7 +8,7 @@ Other columns are ignored there.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from console.export.chat import MESSAGES, PROVENANCE, tools_text
+from console.export.chat import MESSAGES, PROVENANCE, Unsuitable, answer_message, tools_text
 from console.export.maker import RowMaker
 from console.export.records import ExportedCandidate, ExportedGroup
 from core.scoring.advantage import is_dead
@@ -31,18 +31,12 @@ class Preference:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the pair of one group."""
-        prompt = maker.prompt_of(record)
-        if prompt is None:
-            return
-        pair = pair_of(record)
+        prompt, pair = maker.prompt_of(record), pair_of(record)
         if pair is None:
-            maker.leave_out("no pair: fewer than two rewards, or all equal")
-            return
-        better = maker.answer_of(pair[0])
-        rejected = _rejected(record, pair[0], better, maker) if better is not None else None
-        if rejected is None:
-            return
-        chosen, (worse, text) = pair[0], rejected
+            raise Unsuitable("no pair: fewer than two rewards, or all equal")
+        chosen = pair[0]
+        better = answer_message(chosen)
+        worse, text = _rejected(record, chosen, better, maker)
         yield {
             "prompt": prompt,
             "chosen": [better],
@@ -80,8 +74,8 @@ def _worst_first(record: ExportedGroup) -> list[ExportedCandidate]:
 
 def _rejected(
     record: ExportedGroup, chosen: ExportedCandidate, message: dict[str, Any], maker: RowMaker
-) -> tuple[ExportedCandidate, dict[str, Any]] | None:
-    """Return the worst answer that has a form in the file, with its message; None without one."""
+) -> tuple[ExportedCandidate, dict[str, Any]]:
+    """Return the worst answer that has a form in the file, with its message."""
     obstacle = "no pair: no worse answer is suitable"
     for candidate in _worst_first(record):
         if is_dead([candidate.reward or 0.0, chosen.reward or 0.0]):
@@ -92,8 +86,7 @@ def _rejected(
         if rejected != message:
             return candidate, rejected
         obstacle = "no pair: the worse answers have the text of the best one"
-    maker.leave_out(obstacle)
-    return None
+    raise Unsuitable(obstacle)
 
 
 FORMAT = Preference()

@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from console.export.chat import PROVENANCE, TEXT_MESSAGES, tools_text, with_text_arguments
+from console.export.chat import (
+    PROVENANCE,
+    TEXT_MESSAGES,
+    Unsuitable,
+    tools_text,
+    with_text_arguments,
+)
 from console.export.maker import RowMaker
 from console.export.records import ExportedCandidate, ExportedGroup
 
@@ -41,10 +47,7 @@ class Ranking:
 
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the ranking of one group."""
-        messages = maker.prompt_of(record)
-        if messages is None:
-            return
-        prompt = [with_text_arguments(message) for message in messages]
+        prompt = [with_text_arguments(message) for message in maker.prompt_of(record)]
         answers, used = [], []
         for candidate in record.scored:
             if (message := maker.answer_of(candidate)) is not None:
@@ -52,8 +55,7 @@ class Ranking:
                 answers.append({**scored_answer(candidate), "completion": completion})
                 used.append(candidate)
         if not answers:
-            maker.leave_out("no answer with a reward")
-            return
+            raise Unsuitable("no answer with a reward")
         yield {
             "prompt": prompt,
             "tools": tools_text(record.tools),

@@ -36,25 +36,15 @@ class Sft:
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the conversation of one group."""
         correction = record.correction
-        if not maker.takes(record):
-            return
-        try:
-            prompt = prompt_messages(record)
-            if correction is not None:
-                used = [
-                    candidate
-                    for candidate in record.candidates
-                    if candidate.index == correction.index
-                ]
-                answer = corrected_message(correction.edited)
-            elif (winner := winner_of(record)) is not None:
-                used, answer = [winner], answer_message(winner)
-            else:
-                maker.leave_out("no winner: no reward, or all rewards equal")
-                return
-        except Unsuitable as cause:
-            maker.leave_out(str(cause))
-            return
+        maker.check(record)
+        prompt, candidates = prompt_messages(record), record.candidates
+        if correction is not None:
+            used = [candidate for candidate in candidates if candidate.index == correction.index]
+            answer = corrected_message(correction.edited)
+        elif (winner := winner_of(record)) is not None:
+            used, answer = [winner], answer_message(winner)
+        else:
+            raise Unsuitable("no winner: no reward, or all rewards equal")
         row: dict[str, Any] = {
             "messages": [*prompt, answer],
             "tools": tools_text(record.tools),

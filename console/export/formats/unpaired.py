@@ -30,8 +30,6 @@ class Unpaired:
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the labelled answers of one group."""
         prompt = maker.prompt_of(record)
-        if prompt is None:
-            return
         tools = tools_text(record.tools)
         for candidate in record.candidates:
             label = label_of(record, candidate)

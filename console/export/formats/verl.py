@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ajet_swarm.common.text import content_text
-from console.export.chat import PROVENANCE, ROLES
+from console.export.chat import PROVENANCE, ROLES, Unsuitable
 from console.export.maker import RowMaker
 from console.export.records import ExportedGroup
 
 SOURCE = "ajet-console"
 """`data_source` of a prompt whose dataset row has none in its metadata."""
+
+
+_NO_TEXT = "prompt with tool calls or without text"
 
 
 class Verl:
@@ -36,18 +39,11 @@ class Verl:
     def rows(self, record: ExportedGroup, maker: RowMaker) -> Iterator[dict[str, Any]]:
         """Yield the prompt of one group."""
         reference = record.opened.reference
-        if not maker.takes(record):
-            return
+        maker.check(record)
         if reference is None:
-            maker.leave_out("no reference answer")
-            return
+            raise Unsuitable("no reference answer")
         messages = _text_messages(record)
-        if messages is None:
-            maker.leave_out("prompt with tool calls or without text")
-            return
-        if not maker.is_new((messages, reference)):
-            maker.leave_out("prompt that is already in the file")
-            return
+        maker.check_new((messages, reference))
         metadata = record.opened.metadata or {}
         yield {
             "data_source": _word(metadata, "data_source") or SOURCE,
@@ -59,14 +55,16 @@ class Verl:
         }
 
 
-def _text_messages(record: ExportedGroup) -> list[dict[str, Any]] | None:
+def _text_messages(record: ExportedGroup) -> list[dict[str, Any]]:
     messages = []
     for message in record.prompt:
         role = ROLES.get(str(message.get("role")))
         if role is None or role == "tool" or message.get("tool_calls"):
-            return None
+            raise Unsuitable(_NO_TEXT)
         messages.append({"role": role, "content": content_text(message.get("content"))})
-    return messages or None
+    if not messages:
+        raise Unsuitable(_NO_TEXT)
+    return messages
 
 
 def _word(metadata: Mapping[str, Any], name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
@@ -12,20 +12,21 @@ from textual.widgets import Button, Input, Static
 
 from ajet_swarm.common.text import plain
 from console.models.screen_registry import ScreenSpec
+from console.ui.keys import keys
 
 
 class ConfirmScreen(ModalScreen[bool]):
     """Asks for confirmation of a loss; Escape, or Enter on the first button, cancels."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
-        Binding("n,escape", "answer(False)", "No", id="confirm.no"),
-        Binding("left,right", "app.focus_next", "Other button", show=False),
-        Binding("up", "move(-1)", "Up", show=False),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("pageup", "move(-8)", "Page up", show=False),
-        Binding("pagedown,space", "move(8)", "Page down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("y", "answer(True)", "Yes", "confirm.yes"),
+        ("n,escape", "answer(False)", "No", "confirm.no"),
+        ("left,right", "app.focus_next", "Other button"),
+        ("up", "move(-1)", "Up"),
+        ("down", "move(1)", "Down"),
+        ("pageup", "move(-8)", "Page up"),
+        ("pagedown,space", "move(8)", "Page down"),
+    )
 
     def __init__(self, title: str, body: str, danger_label: str, detail: str = "") -> None:
         super().__init__()
@@ -67,9 +68,7 @@ ASK_HINT = "Enter confirm, Esc cancel"
 class AskScreen(ModalScreen[str | None]):
     """Asks for one line of text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave", id="ask.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape", "dismiss", "Leave", "ask.leave"))
 
     def __init__(self, title: str, label: str = "", value: str = "", hint: str = ASK_HINT) -> None:
         super().__init__()
@@ -92,17 +91,11 @@ class AskScreen(ModalScreen[str | None]):
         event.stop()
         self.dismiss(event.value)
 
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)
-
 
 class LineScreen(ModalScreen[str | None]):
     """The line at the bottom, opened with `:`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "Leave", id="line.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape", "dismiss", "Leave", "line.leave"))
 
     def __init__(self, specs: Sequence[ScreenSpec]) -> None:
         super().__init__()
@@ -123,7 +116,3 @@ class LineScreen(ModalScreen[str | None]):
         """Close with the text."""
         event.stop()
         self.dismiss(event.value)
-
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)

@@ -11,12 +11,11 @@ from textual.widget import Widget
 from ajet_swarm.common.text import one_line
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.engine.reading import ReadingScreen
-from console.screens.engine.text import detail, episode_head, episode_line, episode_loss, held_text
+from console.screens.engine.text import EPISODES, Held, detail, episode_loss, held_text
 from console.screens.group.screen import GroupScreen
 from console.session.server_facts import as_ended
-from console.text.format import state_word
+from console.text.format import server_color, state_word
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
@@ -99,12 +98,8 @@ class InsideScreen(ReadingScreen):
         )
         episodes, table = self._episodes, self.query_one(ItemList)
         owners, ours = holders(state, self._server), state.client_uuid
-        table.show_head("head", episode_head)
-        table.show_rows(
-            episodes,
-            lambda episode: episode.uuid,
-            lambda episode, width: episode_line(episode, owners.get(episode.uuid), ours, width),
-        )
+        held = [Held(episode, owners.get(episode.uuid), ours) for episode in episodes]
+        table.show_table(EPISODES, held, lambda row: row.episode.uuid)
         rest = msgspec.structs.replace(details, episodes=()) if details is not None else None
         trouble = self.trouble.get(self._server, "")
 

@@ -4,24 +4,29 @@ import asyncio
 from collections.abc import Mapping
 from typing import ClassVar
 
-from textual import events, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Grid, Horizontal, VerticalScroll
+from textual.containers import Container, Grid, Horizontal, VerticalScroll
 from textual.message import Message
 from textual.widgets import Input, Label, Select, TextArea
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain, plural
-from console.models.job_fields import BY_NAME, FIELDS, RULES, Field, FieldError
+from console.models.job_fields import BY_NAME, FIELDS, PRESETS, RULES, FieldError
 from console.screens.base import ConsoleScreen
-from console.screens.engine.text import diff_lines, notice_lines, source_lines
+from console.screens.engine.text import (
+    diff_lines,
+    help_lines,
+    notice_lines,
+    preset_lines,
+    source_lines,
+)
 from console.screens.run_command import loss_of
 from console.session.command_plans import may_send
 from console.session.server_facts import as_ended
-from console.text.format import state_word
+from console.text.format import server_color, state_word
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.text.wrap import wrapped
 from console.ui.keys import keys
 from console.widgets.editor import EditorError, edit_text
@@ -30,6 +35,8 @@ from console.widgets.pane import TextPane
 
 CHECK_DELAY = 0.3
 """Seconds after the last key before a YAML text is checked."""
+_ROWS_OF_PRESETS = 20
+"""Fewest rows of a terminal that has room for the presets below the fields."""
 
 
 class JobForm(Grid):
@@ -37,13 +44,6 @@ class JobForm(Grid):
 
     class Edited(Message):
         """A field has changed."""
-
-    class Entered(Message):
-        """A field has the focus."""
-
-        def __init__(self, field: Field) -> None:
-            super().__init__()
-            self.field = field
 
     def compose(self) -> ComposeResult:
         """A label and a field for each entry."""
@@ -104,12 +104,6 @@ class JobForm(Grid):
         event.stop()
         self.post_message(self.Edited())
 
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Show the help of the field."""
-        name = (event.widget.id or "").removeprefix("job-")
-        if name in BY_NAME:
-            self.post_message(self.Entered(BY_NAME[name]))
-
 
 class JobEditor(KeyArea):
     """The draft of a job, as fields or as YAML; reports each change by `Changed`."""
@@ -123,8 +117,14 @@ class JobEditor(KeyArea):
         *keys(("o", "editor", "Editor", "job.editor", "The YAML in $EDITOR"), shown=False),
         *keys(
             ("d", "take('default')", "Default", "job.default", "The default job"),
-            ("h", "take('hand')", "Rating", "job.hand", "For rating by hand: few tasks a step"),
             ("u", "take('running')", "Undo", "job.running", "The current job of the server"),
+        ),
+        *keys(
+            *(
+                (preset.key, f"preset('{name}')", preset.name, f"job.{name}", preset.about)
+                for name, preset in PRESETS.items()
+            ),
+            shown=False,
         ),
     ]
 
@@ -135,7 +135,7 @@ class JobEditor(KeyArea):
         self.draft = JobDraft()
         self.as_yaml = False
         self.about = ""
-        """Help of the field in focus, shown while there is no error."""
+        """A message, shown while there is no error."""
         self.stored = ""
         """Text that is stored elsewhere; changes against it would be lost."""
 
@@ -186,6 +186,16 @@ class JobEditor(KeyArea):
             if texts[which]:
                 self.take(texts[which])
 
+    def action_preset(self, name: str) -> None:
+        """Put the values of a preset into the fields."""
+        if not PRESETS[name].values:
+            self.action_take(name)
+            return
+        self.read_input()
+        if (fields := self.draft.fields()) is not None:
+            self.draft.edit({**fields, **PRESETS[name].values})
+            self.take(self.draft.text, stored=False)
+
     def action_edit(self) -> None:
         """Focus the fields, or the text."""
         if self.as_yaml:
@@ -207,7 +217,7 @@ class JobEditor(KeyArea):
             with self.prevent(TextArea.Changed):
                 area.text = self.draft.text
         area.display, self.form.display = shown, not shown
-        self.set_class(shown, "-yaml")
+        self.screen.set_class(shown, "-yaml")
         self.about = "Esc leaves the text" if shown else ""
         self.changed()
         (area if shown else self).focus()
@@ -231,9 +241,12 @@ class JobEditor(KeyArea):
             self.area.focus()
         return wrong is None
 
-    def on_job_form_entered(self, event: JobForm.Entered) -> None:
+    def on_descendant_focus(self) -> None:
         """Show the help of the field."""
-        self.about = f"{event.field.label}: {event.field.about}"
+        self.changed()
+
+    def on_descendant_blur(self) -> None:
+        """Show the presets again."""
         self.changed()
 
     def on_job_form_edited(self) -> None:
@@ -289,8 +302,9 @@ class JobScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         yield TextPane(id="job-head")
-        yield self.editor
-        yield TextPane(id="job-about")
+        with Container(id="job-top"):
+            yield self.editor
+            yield TextPane(id="job-about")
         with Horizontal(id="job-body"), VerticalScroll(id="job-scroll", can_focus=False):
             yield TextPane(id="job-diff")
 
@@ -342,12 +356,23 @@ class JobScreen(ConsoleScreen):
         editor, draft = self.editor, self.editor.draft
         field = draft.wrong.field if isinstance(draft.wrong, FieldError) else ""
         editor.form.mark(frozenset(change.path for change in draft.changes), field)
+        named = (self.focused.id or "").removeprefix("job-") if self.focused is not None else ""
         text, tone = editor.about, "$muted"
         if draft.error_text:
             text, tone = f"✖ {draft.error_text}", "$reward-down"
+        help_of, roomy = BY_NAME.get(named), self.has_class("-roomy")
+        presets = roomy or not (text or help_of or self.size.height < _ROWS_OF_PRESETS)
         self.query_one("#job-about", TextPane).show(
-            (text, tone),
-            lambda width: [((f" {line}", tone),) for line in wrapped(text, width - 2)],
+            (text, tone, help_of, roomy, presets),
+            lambda width: [
+                *(((f" {line}", tone),) for line in wrapped(text, width - 2) if text),
+                *(
+                    help_lines(help_of, width, whole=roomy)
+                    if help_of and (roomy or not text)
+                    else ()
+                ),
+                *(preset_lines(width) if presets else ()),
+            ],
         )
         sheet, changes, notices = draft.sheet, tuple(draft.changes), draft.notices
 

@@ -10,19 +10,20 @@ from console.screens.engine.steps import step_table, with_curves
 from console.session.app_state import ChildProcess, Session
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.causes import exit_text
-from console.text.contact import address_of, is_starting
 from console.text.format import (
     UNKNOWN,
+    address_of,
     bar,
     duration,
     elapsed,
+    is_starting,
     pill,
     progress,
     rule,
+    server_color,
     state_text,
 )
 from console.text.sections import Room, heading, lines
-from console.text.server_color import server_color
 from console.views.timeline import newest, timeline
 from core.control_payloads import HardwareFacts
 from core.events import OperationStep, WorkChanged

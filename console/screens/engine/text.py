@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.text.contact import address_of, is_starting
+from console.models.job_fields import PRESETS, Field
 from console.text.format import (
     UNKNOWN,
+    address_of,
     clock,
     duration,
     elapsed,
+    is_starting,
     numbers,
     progress,
     rule,
@@ -159,8 +161,9 @@ def detail(
     lines += _clients(details, ours, width)
     if details.episodes:
         lines += _title("RUNNING EPISODES", str(len(details.episodes)), "longest idle first")
-        lines.append(episode_head(width))
-        lines += [episode_line(episode, None, ours, width) for episode in details.episodes]
+        lines.append(EPISODES.head(width))
+        held = (Held(episode, None, ours) for episode in details.episodes)
+        lines += [EPISODES.row(episode, width) for episode in held]
     lines += _tasks(details, width)
     lines += _call(details, width)
     lines += _log(details, width)
@@ -305,7 +308,7 @@ def _log(details: ServerDetails, width: int) -> list[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class Held:
     """A claimed episode with its open group, if it is one of ours."""
 
     episode: EpisodeDetails
@@ -313,29 +316,29 @@ class _Held:
     ours: str
 
 
-def _idle(held: _Held) -> Cell:
+def _idle(held: Held) -> Cell:
     idle, limit = held.episode.idle, held.episode.limit
     late = idle is not None and limit is not None and idle > LATE * limit
     return f"{duration(idle)} / {duration(limit)}", "bold $warning" if late else ""
 
 
-def _holder(held: _Held) -> Cell:
+def _holder(held: Held) -> Cell:
     if held.group is not None:
         return f"us {held.group.group_id[:10]}", ""
     client = held.episode.client
     return ("us", "") if client == held.ours else (one_line(client or UNKNOWN, 40), "$warning")
 
 
-def _about(held: _Held) -> str:
+def _about(held: Held) -> str:
     kind = "eval  " if held.episode.kind == "eval" else ""
     return kind + one_line(held.group.query if held.group is not None else held.episode.task, 200)
 
 
-def _calls(held: _Held) -> str:
+def _calls(held: Held) -> str:
     return UNKNOWN if held.episode.calls is None else str(held.episode.calls)
 
 
-_EPISODES: Table[_Held] = Table(
+EPISODES: Table[Held] = Table(
     (
         Column("episode", 8, lambda held: one_line(held.episode.uuid, 40), most=36),
         Column("idle / limit", 14, _idle),
@@ -345,16 +348,6 @@ _EPISODES: Table[_Held] = Table(
     ),
     start=" ",
 )
-
-
-def episode_head(width: int) -> Line:
-    """Return the titles of the episodes."""
-    return _EPISODES.head(width)
-
-
-def episode_line(episode: EpisodeDetails, group: Group | None, ours: str, width: int) -> Line:
-    """Return a claimed episode: idle time against its limit, calls, holder, task."""
-    return _EPISODES.row(_Held(episode, group, ours), width)
 
 
 def held_text(details: ServerDetails | None) -> str:
@@ -397,6 +390,24 @@ def source_lines(sheet: JobInfo, width: int) -> list[Line]:
     else:
         saved = f"not saved: a start uses the {'job last sent' if sheet.sent else 'default job'}"
     return [((" ", ""), (fit(saved, width - 2), "$muted"))]
+
+
+def help_lines(field: Field, width: int, *, whole: bool) -> list[Line]:
+    """Return the help of a field; its values and its path in the job where there is room."""
+    words = [f"{field.label}: {field.about}", *([field.range, field.path] if whole else [])]
+    parts = [part for word in words if word for part in wrapped(word, width - 2)]
+    return [((f" {part}", "$muted"),) for part in parts] + [EMPTY] * whole
+
+
+def preset_lines(width: int) -> list[Line]:
+    """Return a line for each preset: its key, its name, what it is good for."""
+    lines: list[Line] = []
+    for preset in PRESETS.values():
+        first, *more = wrapped(preset.about, width - 13)
+        name = (fit(preset.name, 8), "bold")
+        lines.append(((f" {preset.key} ", "bold $accent"), name, (first, "$muted")))
+        lines += [((f"{'':11}{part}", "$muted"),) for part in more]
+    return lines
 
 
 def diff_lines(changes: "Sequence[Change]", sheet: JobInfo, width: int) -> list[Line]:

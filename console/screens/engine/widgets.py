@@ -7,6 +7,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from ajet_swarm.common.text import ago, one_line
+from console.models.app_host import host
 from console.models.available_commands import AvailableCommand, offered
 from console.screens.engine.panel import server_panel
 from console.screens.run_command import run_available
@@ -14,7 +15,7 @@ from console.session.app_state import EVERYTHING, Session
 from console.text.lines import fit
 from console.text.sections import Room, heading, lines
 from console.ui.keys import keys
-from console.widgets.section import Section, host
+from console.widgets.section import Section
 from core.control_payloads import HardwareFacts
 from core.events import Checkpoint
 

@@ -13,9 +13,8 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from console.clients.catalog import DEFAULT_CONTEXT, Client
-from console.clients.window import AGENT_PROMPT, SMALL, window_of
-from console.models.app_host import AppHost
+from console.clients.catalog import AGENT_PROMPT, DEFAULT_CONTEXT, SMALL, Client, window_of
+from console.models.app_host import AppHost, host
 from console.models.datasets import one_question
 from console.screens.first_steps.steps import (
     content,
@@ -29,7 +28,7 @@ from console.screens.progress.model import mock_start_args
 from console.session.app_state import EVERYTHING, Session
 from console.text.sections import Room
 from console.ui.keys import keys
-from console.widgets.section import Section, host
+from console.widgets.section import Section
 
 
 class FirstSteps(Section):

@@ -11,13 +11,13 @@ from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
 from console.screens.dialogs.abort import AbortScreen
 from console.screens.group.conversation import ConversationScreen
-from console.screens.group.model import abort_question, copy_text
+from console.screens.group.model import abort_question, copy_text, curl_of
 from console.screens.group.rater import rater_args
 from console.screens.group.request import Entry, context_words, conversation
 from console.screens.group.text import abort_extra
 from console.session.command_plans import obstacle
-from console.text.curl import curl_of
-from console.widgets.key_area import KeyArea, hidden_keys
+from console.ui.keys import keys
+from console.widgets.key_area import KeyArea
 from core.commands.plan_groups import missing_votes
 from core.state import Group
 
@@ -68,17 +68,6 @@ class GroupTarget:
         return ""
 
 
-_TIPS = {
-    "rescore": "Score its answers again with the current rewards",
-    "rerun": "Send its request again as a new group",
-    "mark": "Set or clear the ★",
-    "note": "Write a note on the group",
-    "copy": "Copy the selected answer",
-    "curl": "Copy the request as a command line",
-}
-"""Action -> its tooltip."""
-
-
 class GroupKeys(KeyArea):
     """The keys for one group, with the same meaning in the list, the detail and on Rate."""
 
@@ -86,41 +75,20 @@ class GroupKeys(KeyArea):
         {"accept", "unrate", "abort", "rescore", "refill", "rerun", "mark", "note"}
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "a",
-            "accept",
-            "Accept",
-            id="group.accept",
-            tooltip="Finish it now: with the rating if there is one, else the automatic reward",
+        *keys(
+            ("a", "accept", "Accept", "group.accept", "Finish it now, by its rating if it has one"),
+            ("u", "unrate", "Undo", "group.unrate", "Undo the vote until it is sent"),
+            ("x", "abort", "Abort", "group.abort", "Give its episodes back; asks first"),
+            ("R", "refill", "Refill", "group.refill", "Request missing candidates, score again"),
         ),
-        Binding(
-            "u",
-            "unrate",
-            "Undo",
-            id="group.unrate",
-            tooltip="Undo the vote until it is sent",
-        ),
-        Binding(
-            "x", "abort", "Abort", id="group.abort", tooltip="Give its episodes back; asks first"
-        ),
-        *hidden_keys(
-            _TIPS,
-            ("S", "rescore", "Re-score", "group.rescore"),
-        ),
-        Binding(
-            "R",
-            "refill",
-            "Refill",
-            id="group.refill",
-            tooltip="Request the missing candidates, then score all again",
-        ),
-        *hidden_keys(
-            _TIPS,
-            ("A", "rerun", "Ask again", "group.rerun"),
-            ("m", "mark", "Mark", "group.mark"),
-            ("n", "note", "Note", "group.note"),
-            ("c", "copy", "Copy", "group.copy"),
-            ("C", "curl", "Copy as curl", "group.curl"),
+        *keys(
+            ("S", "rescore", "Re-score", "group.rescore", "Score again with the current rewards"),
+            ("A", "rerun", "Ask again", "group.rerun", "Send its request again as a new group"),
+            ("m", "mark", "Mark", "group.mark", "Set or clear the ★"),
+            ("n", "note", "Note", "group.note", "Write a note on the group"),
+            ("c", "copy", "Copy", "group.copy", "Copy the selected answer"),
+            ("C", "curl", "Copy as curl", "group.curl", "Copy the request as a command line"),
+            shown=False,
         ),
     ]
 
@@ -249,16 +217,10 @@ class GroupKeys(KeyArea):
 class DetailKeys(GroupKeys):
     """The keys for the group on screen; reads its whole request, and shows it on demand."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "i",
-            "conversation",
-            "Conversation",
-            show=False,
-            id="group.conversation",
-            tooltip="System prompt, tools, earlier turns, tool calls and results; folds, searches",
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("i", "conversation", "Conversation", "group.conversation", "System prompt, tools, turns"),
+        shown=False,
+    )
 
     def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
         super().__init__(target, focusable=focusable)

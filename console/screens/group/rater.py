@@ -9,10 +9,9 @@ from typing import Any
 from textual.widget import Widget
 
 from ajet_swarm.common.text import one_line
-from console.models.app_host import AppHost
+from console.models.app_host import AppHost, host
 from console.session.app_state import Outcome, Session
 from console.session.rater_name import clean, proposed
-from console.widgets.section import host
 from core.commands.table import OVERRIDE_HINT
 
 
@@ -36,12 +35,8 @@ async def _ask_and_report(app: AppHost) -> None:
 async def ask_name(app: AppHost) -> str:
     """Ask for the name of the next votes; return a message about it, "" when canceled."""
     session = app.session
-    present = session.rater or ("" if session.rater_asked else proposed())
-    label = "The name recorded with your next votes; empty: none"
-    answer = await app.ask("Who rates?", label, present)
-    if answer is None:
+    if not await _ask(app, "The name recorded with your next votes; empty: none"):
         return ""
-    _use_name(session, clean(answer))
     await _store_name(session)
     return f"you rate as {session.rater}" if session.rater else "your votes have no name"
 
@@ -73,10 +68,8 @@ def with_rater_name(widget: Widget, vote: Callable[[], None]) -> None:
 async def _ask_then_vote(widget: Widget, vote: Callable[[], None]) -> None:
     app = host(widget)
     label = "Votes are recorded with this name; empty: none. You are asked once; N changes it."
-    answer = await app.ask("Who rates?", label, proposed())
-    if answer is None:
+    if not await _ask(app, label):
         return
-    _use_name(app.session, clean(answer))
     if widget.is_mounted:
         vote()
     await _store_name(app.session)
@@ -104,10 +97,14 @@ async def cast_vote(app: AppHost, question: str, /, **args: Any) -> Outcome:
     return await session.command("group.rate", **args, override=True)
 
 
-def _use_name(session: Session, name: str) -> None:
-    """Use a name for the next votes."""
-    session.rater_asked = True
-    session.rater = name
+async def _ask(app: AppHost, label: str) -> bool:
+    """Ask for the name of the next votes; return False when canceled."""
+    session = app.session
+    present = session.rater or ("" if session.rater_asked else proposed())
+    if (answer := await app.ask("Who rates?", label, present)) is None:
+        return False
+    session.rater_asked, session.rater = True, clean(answer)
+    return True
 
 
 async def _store_name(session: Session) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual import events, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
@@ -16,15 +16,9 @@ from console.screens.group.widgets import Candidates, GroupDetail
 from console.screens.tokens.screen import TokensScreen
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import obstacle
-from console.widgets.key_area import KeyArea, hidden_keys
+from console.ui.keys import keys
+from console.widgets.key_area import KeyArea
 from core.state import Group
-
-_TIPS = {
-    "raw": "Whole texts, unrendered",
-    "fold": "Query, reasoning, traceback",
-    "diff": "Word differences of the other answers from this one",
-}
-"""Action -> its tooltip."""
 
 
 class ShownGroup(GroupTarget):
@@ -98,8 +92,10 @@ class GroupVotes(GroupArea):
     WRITING: ClassVar[frozenset[str]] = frozenset({"vote", "tie", "bad"})
     BINDINGS: ClassVar[list[BindingType]] = [
         *digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
-        Binding("t", "tie", "Tie", id="group.tie", tooltip="No preference: a dead group"),
-        Binding("b", "bad", "Bad", id="group.bad", tooltip="All are bad: a dead group"),
+        *keys(
+            ("t", "tie", "Tie", "group.tie", "No preference: a dead group"),
+            ("b", "bad", "Bad", "group.bad", "All are bad: a dead group"),
+        ),
     ]
 
     def __init__(self, target: ShownGroup) -> None:
@@ -177,25 +173,20 @@ class GroupPage(GroupArea):
     """Selects, scrolls, folds and compares the candidates of the detail screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *hidden_keys(
-            _TIPS,
-            ("r", "raw", "Raw", "group.raw"),
-            ("z", "fold", "Fold", "group.fold"),  # the folded text names the key
-            ("d", "diff", "Diff", "group.diff"),
+        *keys(("p", "tokens", "Tokens", "group.tokens", "Each token with its log-probs")),
+        *keys(
+            ("r", "raw", "Raw", "group.raw", "Whole texts, unrendered"),
+            # the folded text names the key
+            ("z", "fold", "Fold", "group.fold", "Query, reasoning, traceback"),
+            ("d", "diff", "Diff", "group.diff", "Word differences of the others from this answer"),
+            ("left,h", "step(-1)", "Candidate to the left"),
+            ("right,l,tab", "step(1)", "Candidate to the right"),
+            ("up,k", "scroll_card(-1)", "Up"),
+            ("down,j", "scroll_card(1)", "Down"),
+            ("pageup", "scroll_card(-10)", "Page up"),
+            ("pagedown,space", "scroll_card(10)", "Page down"),
+            shown=False,
         ),
-        Binding(
-            "p",
-            "tokens",
-            "Tokens",
-            id="group.tokens",
-            tooltip="Each token of this candidate with its log-probs",
-        ),
-        Binding("left,h", "step(-1)", "Candidate to the left", show=False),
-        Binding("right,l,tab", "step(1)", "Candidate to the right", show=False),
-        Binding("up,k", "scroll_card(-1)", "Up", show=False),
-        Binding("down,j", "scroll_card(1)", "Down", show=False),
-        Binding("pageup", "scroll_card(-10)", "Page up", show=False),
-        Binding("pagedown,space", "scroll_card(10)", "Page down", show=False),
     ]
 
     @property
@@ -265,21 +256,14 @@ class GroupScreen(ConsoleScreen):
     keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
-    spare_keys: ClassVar[tuple[str, ...]] = (
-        "diff",
-        "raw",
-        "mark",
-        "note",
-        "copy",
-        "curl",
-        "rescore",
-        "rerun",
+    spare_keys: ClassVar[tuple[str, ...]] = tuple(
+        ["diff", "raw", "mark", "note", "copy", "curl", "rescore", "rerun"]
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left_square_bracket", "other(1)", "Newer group", show=False, key_display="["),
-        Binding("right_square_bracket", "other(-1)", "Older group", show=False, key_display="]"),
-        Binding("escape", "leave", "Back", id="group.leave"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("left_square_bracket", "other(1)", "Newer group", "", "", "["),
+        ("right_square_bracket", "other(-1)", "Older group", "", "", "]"),
+        ("escape", "dismiss", "Back", "group.leave"),
+    )
 
     def __init__(
         self,
@@ -340,7 +324,3 @@ class GroupScreen(ConsoleScreen):
         if self.target.step(by):
             self.votes.disarm()
             self.update_view(EVERYTHING)
-
-    def action_leave(self) -> None:
-        """Go back to the list."""
-        self.dismiss()

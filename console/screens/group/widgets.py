@@ -11,14 +11,14 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 
+from console.models.app_host import host
 from console.screens.group.card import Card, body, cards, compared, head, in_border
 from console.screens.group.model import WholeAnswer
 from console.screens.group.text import DetailOptions, header_lines, tabs_line
 from console.session.group_facts import verdict_in
-from console.text.server_color import group_color
+from console.text.format import group_color
 from console.views.rewards.bars import bar_lines
 from console.widgets.pane import TextPane
-from console.widgets.section import host
 from core.state import Group
 
 COLUMN = 34
@@ -38,8 +38,9 @@ class Candidates(Container):
     Candidates { height: 1fr; layout: horizontal; }
     Candidates > TextPane { width: 1fr; height: 1fr; margin: 0 1 0 0; }
     Candidates > TextPane.-framed {
-        margin: 0; border: round $faint; border-title-color: $foreground;
+        border: round $faint; border-title-color: $foreground;
     }
+    Candidates > TextPane.-framed:last-child { margin: 0; }
     Candidates > TextPane.-framed.-selected { border: round $accent; }
     """
     pane_type: ClassVar[type[TextPane]] = TextPane

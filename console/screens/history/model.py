@@ -1,5 +1,6 @@
 """Engine runs in words, two of them compared, and the way to the past of one."""
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.text import one_line
 from console.models.job_form import RunJob, change_words, difference, run_job
-from console.models.reward_trend import Trend, reward_trend
+from console.models.reward_trend import FEWEST, NOTABLE, Trend, newest_level, reward_trend
 from console.text.values import fields_of
 from core.events import RewardPart
 from core.journal.read_only import JournalFile
@@ -101,6 +102,26 @@ class RunComparison:
     rewards: tuple[RunChange, ...]
     rewards_note: str
     """The same for the rewards."""
+
+    @property
+    def conclusion(self) -> str:
+        """Which run is better and by how much, or why that is not known."""
+        runs, unknown = (self.left, self.right), "Which run is better is not known: "
+        if without := _named(*((run, not run.rewards) for run in runs)):
+            return f"{unknown}{without} scored no group"
+        if self.left.rewards != self.right.rewards or len(self.left.rewards) > 1:
+            return f"{unknown}their rewards differ, so only their own verdicts and trends say more"
+        levels = [newest_level(run.finished_curve) for run in runs]
+        if None in levels:
+            short = _named(*zip(runs, (level is None for level in levels), strict=True))
+            return f"{unknown}{short} has fewer than {FEWEST} finished steps"
+        (before, error), (after, other_error) = (level for level in levels if level is not None)
+        change, noise = after - before, 2.0 * math.hypot(error, other_error)
+        means = f"mean reward {before:.2f} and {after:.2f} in the newest steps"
+        if abs(change) <= max(noise, NOTABLE):
+            return f"No run is better beyond noise ({change:+.2f} ± {noise:.2f}): {means}"
+        better = self.right if change > 0 else self.left
+        return f"Run {better.number} is better by {abs(change):.2f} ± {noise:.2f}: {means}"
 
 
 def compare(runs: EngineRuns, left: EngineRun, right: EngineRun) -> RunComparison:
@@ -213,8 +234,8 @@ def past_command(journal: Path | None, run: EngineRun, screen: str, theme: str) 
     if journal is None or not journal.exists():
         todo = "Open it there: `ajet-console journal replay --history N`"
         raise PastError("the journal is in the home of the proxy, not in this one", todo=todo)
-    with JournalFile(journal) as file:
-        base, newest = file.base(), file.last_seq()
+    file = JournalFile(journal)
+    base, newest = file.base(), file.last_seq()
     if base is not None and run.last_seq and base.seq >= run.last_seq:
         todo = "Its summary stays, and its requests if it is pinned: see Requests"
         raise PastError(f"the events of run {run.number} were pruned", todo=todo)

@@ -27,6 +27,7 @@ from console.widgets.scrolled_pane import ScrolledPane
 from console.widgets.section import Section
 from core.state import EngineRun, EngineRuns
 
+_SCROLL = "The details of the run; K scrolls back"
 _OF_A_RUN = frozenset({"ask", "pin", "mark", "compare"})
 _KEYS = frozenset({"*", "runs", "servers", "clock", "link", "starting", "children"})
 
@@ -50,27 +51,15 @@ class HistoryScreen(ConsoleScreen):
     AUTO_FOCUS: ClassVar[str | None] = "ItemList"
     first_keys: tuple[str, ...] = ("open", "mark", "compare")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "space",
-            "mark",
-            "Mark",
-            priority=True,  # the list scrolls by this key
-            id="history.mark",
-            tooltip="Mark two to compare",
-        ),
+        # the list scrolls by this key
+        Binding("space", "mark", "Mark", True, None, True, "Mark two to compare", "history.mark"),
         *keys(
             ("c", "compare", "Compare", "history.compare", "Two marked runs: curves, differences"),
             ("r", "ask('name')", "Name", "run.name", "Name the run; empty removes it"),
             ("n", "ask('note')", "Note", "run.note", "Write a note on the run"),
             ("p", "pin", "Pin", "run.pin", "Keep its requests when the journal is pruned"),
         ),
-        Binding(
-            "J,shift+down",
-            "scroll_detail(1)",
-            "Scroll",
-            key_display="J",
-            tooltip="The details of the run; K scrolls back",
-        ),
+        Binding("J,shift+down", "scroll_detail(1)", "Scroll", True, "J", False, _SCROLL),
         *keys(("K,shift+up", "scroll_detail(-1)", "Scroll back")),
     ]
 
@@ -256,16 +245,17 @@ def no_runs(session: Session, room: Room) -> Content:
 
 
 class CompareRunsScreen(ConsoleScreen):
-    """Curves of two runs over each other, their figures, the differences of job and rewards."""
+    """Which of two runs is better, their figures and differences side by side, their curves."""
 
     area: ClassVar[str] = "Compare"
     shows_texts: ClassVar[bool] = False
     shows_curves: ClassVar[bool] = True
     help_text: ClassVar[str] = (
-        "The mean automatic reward of two runs by the number of updates since their start: the "
-        "first run as a whole line, the second one dashed. Where the rewards differ, the levels of "
-        "the curves cannot be compared. Below: figures of both, then the settings that differ in "
-        "their jobs, and the parts that differ in the rewards that each used last."
+        "First, which run is better: the mean automatic reward of the newest steps of each, where "
+        "both had the same rewards all the time. Below: figures of both, then the settings that "
+        "differ in their jobs, and the parts that differ in the rewards that each used last; at "
+        "the end the mean reward by the number of updates since the start, the first run as a "
+        "whole line, the second one dashed."
     )
     AUTO_FOCUS: ClassVar[str | None] = "ScrolledPane"
     BINDINGS: ClassVar[list[BindingType]] = keys(
@@ -278,7 +268,6 @@ class CompareRunsScreen(ConsoleScreen):
         self._numbers = left, right
 
     def compose_body(self) -> Iterable[Widget]:
-        yield TextPane(id="compare-head")
         yield ScrolledPane(id="compare-body", fill=True)
 
     def update_view(self, dirty: frozenset[str]) -> None:
@@ -290,12 +279,6 @@ class CompareRunsScreen(ConsoleScreen):
         if left is None or right is None:
             body.show_lines([(("One of the runs is not in the history any more.", "$muted"),)])
             return
-        head: Line = (
-            (title(left), "bold $curve"),
-            (" and ", "$muted"),
-            (title(right), "bold $winner"),
-        )
-        self.query_one("#compare-head", TextPane).show_lines([head])
         compared = compare(runs, left, right)
         source = _source(left, now), _source(right, now)
         body.show(source, lambda width: comparison(compared, now, width, body.size.height))

@@ -263,7 +263,7 @@ def reward_sentence(run: EngineRun) -> str:
 
 
 def comparison(compared: RunComparison, now: float, width: int, height: int) -> list[Line]:
-    """Return the comparison of two runs: curves over each other, figures, job, rewards.
+    """Return the comparison of two runs: which is better, figures, job, rewards, both curves.
 
     Args:
         compared: The differences.
@@ -272,10 +272,6 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
         height: Lines that are visible.
     """
     left, right = compared.left, compared.right
-    curves = [RunCurve(since_start(run), f"run {run.number}") for run in (left, right)]
-    lines = overlay(curves, width, max(7, min(18, height - 14)), "updates since the start:")
-    if not lines:
-        lines = [(("Neither run has groups with automatic rewards.", "$muted"),)]
     figures = [
         RunChange("began", _date(left.began), _date(right.began)),
         RunChange("lasted", duration(duration_of(left, now)), duration(duration_of(right, now))),
@@ -294,17 +290,22 @@ def comparison(compared: RunComparison, now: float, width: int, height: int) -> 
     column = max(8, (width - label) // 2 - 1)
     head: Line = (
         (" " * label, ""),
-        (fit(f"━━ run {left.number}", column) + " ", "bold $curve"),
-        (fit(f"┅┅ run {right.number}", column), "bold $winner"),
+        (fit(f"━━ {title(left)}", column) + " ", "bold $curve"),
+        (fit(f"┅┅ {title(right)}", column), "bold $winner"),
     )
+    lines: list[Line] = [((part, "bold"),) for part in wrapped(compared.conclusion, width)]
     lines += [(), head, *_pairs(figures, label, column)]
     for name, changes, note in (
         ("JOB", compared.job, compared.job_note),
         ("REWARDS", compared.rewards, compared.rewards_note),
     ):
-        title: Line = ((name, "bold $heading"), (f"  {note}" if note else "", "$muted"))
-        lines += [(), *flow([title], width), *_pairs(changes, label, column)]
-    return lines
+        section: Line = ((name, "bold $heading"), (f"  {note}" if note else "", "$muted"))
+        lines += [(), *flow([section], width), *_pairs(changes, label, column)]
+    curves = [RunCurve(since_start(run), f"run {run.number}") for run in (left, right)]
+    room = max(7, min(18, height - len(lines) - 1))
+    drawn = overlay(curves, width, room, "updates since the start:")
+    nothing: Line = (("Neither run has groups with automatic rewards.", "$muted"),)
+    return [*lines, (), *(drawn or [nothing])]
 
 
 def _reward_and_gain(run: EngineRun) -> str:

@@ -1,4 +1,4 @@
-"""The lines of a log: which rows they take while tracebacks are folded, the cursor, the search."""
+"""The lines of a log: which rows they take while some are folded, the cursor, the search."""
 
 import re
 from bisect import bisect_left
@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import plural
-from console.session.logs import LEVELS, LogLine
-from console.text.wrap import safe
+from console.session.logs import LEVELS, SOURCES, LogLine
+from console.text.lines import EMPTY, Line
+from console.text.sections import HEADING
+from console.text.wrap import safe, wrapped
 
 HEAD = "Traceback (most recent call last):"
 LINE_CAP = 2_000
@@ -28,25 +30,25 @@ def matches(line: LogLine, level: str, needle: str) -> bool:
 
 
 @dataclass(slots=True)
-class Traceback:
-    """A traceback: the indices of its lines; the last one names the exception."""
+class Fold:
+    """The indices of the lines of a traceback, or of one kind; its last one says what it is."""
 
     head: int
     lines: list[int]
     whole: bool = False
-    """Whether the line with the exception was added."""
+    """Whether the line with the exception of a traceback was added."""
     folded: bool = True
 
 
 class LogBook:
-    """Lines in order of their arrival, even when two processes write tracebacks at once.
+    """Lines in order of time, even when two processes write tracebacks at once.
 
     Attributes:
         lines: The lines.
         rows: Index of each visible line, in order.
         at: Index of the line under the cursor; None for none.
         needle: Text that is searched, in lower case.
-        folded: Whether new tracebacks are folded.
+        folded: Whether new tracebacks and lines of one kind are folded.
     """
 
     def __init__(self) -> None:
@@ -59,8 +61,8 @@ class LogBook:
         self.lines: list[LogLine] = []
         self.rows: list[int] = []
         self.at: int | None = None
-        self._traceback_of: dict[int, Traceback] = {}
-        self._open: dict[str, Traceback] = {}
+        self._fold_of: dict[int, Fold] = {}
+        self._open: dict[str, Fold] = {}
         for line in lines:
             self.add(line)
 
@@ -68,28 +70,34 @@ class LogBook:
         """Add a line at the end."""
         place = len(self.lines)
         self.lines.append(line)
-        traceback = self._continues(line)
-        if traceback is None and line.text.lstrip("+ |").startswith(HEAD):
-            traceback = self._open[line.source] = Traceback(place, [], folded=self.folded)
-        if traceback is not None:
-            traceback.lines.append(place)
-            self._traceback_of[place] = traceback
-        if traceback is None or traceback.head == place or not traceback.folded:
+        fold = self._continues(line) or self._repeats(line, place - 1)
+        if fold is None and line.text.lstrip("+ |").startswith(HEAD):
+            fold = self._open[line.source] = Fold(place, [], folded=self.folded)
+        if fold is not None:
+            fold.lines.append(place)
+            self._fold_of[place] = fold
+        if fold is None or fold.head == place or not fold.folded:
             self.rows.append(place)
 
-    def _continues(self, line: LogLine) -> Traceback | None:
+    def _repeats(self, line: LogLine, before: int) -> Fold | None:
+        """Return the fold of a line of the same kind as the line before."""
+        if before < 0 or not line.kind or self.lines[before].kind != line.kind:
+            return None
+        return self._fold_of.setdefault(before, Fold(before, [before], folded=self.folded))
+
+    def _continues(self, line: LogLine) -> Fold | None:
         """Return the traceback that a line continues; the line with the exception ends it."""
-        traceback = self._open.get(line.source)
-        if traceback is None:
+        fold = self._open.get(line.source)
+        if fold is None:
             return None
         if line.text and _INSIDE.match(line.text):
-            return traceback
-        if not traceback.whole and line.text:
-            traceback.whole = True
-            return traceback
-        if traceback.whole and (not line.text or line.text.startswith(_LINKS)):
-            traceback.whole = bool(not line.text)
-            return traceback
+            return fold
+        if not fold.whole and line.text:
+            fold.whole = True
+            return fold
+        if fold.whole and (not line.text or line.text.startswith(_LINKS)):
+            fold.whole = bool(not line.text)
+            return fold
         del self._open[line.source]
         return None
 
@@ -105,44 +113,49 @@ class LogBook:
 
     # --- rows --------------------------------------------------------------------------------
 
-    def traceback(self, place: int) -> Traceback | None:
-        """Return the traceback of a line."""
-        return self._traceback_of.get(place)
+    def fold_of(self, place: int) -> Fold | None:
+        """Return the fold of a line."""
+        return self._fold_of.get(place)
+
+    @property
+    def folds(self) -> Sequence[Fold]:
+        """All folds, open ones included."""
+        return [fold for place, fold in self._fold_of.items() if place == fold.head]
 
     @property
     def tracebacks(self) -> int:
         """Number of tracebacks."""
-        return sum(place == found.head for place, found in self._traceback_of.items())
+        return sum(not self.lines[fold.head].kind for fold in self.folds)
 
     def row_of(self, place: int) -> int:
         """Return the row that shows a line, or the head it is folded into."""
-        found = self.traceback(place)
+        found = self.fold_of(place)
         return bisect_left(self.rows, found.head if found and found.folded else place)
 
-    def fold(self, traceback: Traceback, folded: bool) -> None:
-        """Fold or unfold a traceback."""
-        traceback.folded = folded
+    def fold(self, fold: Fold, folded: bool) -> None:
+        """Fold or unfold lines."""
+        fold.folded = folded
         self._set_rows()
 
     def fold_all(self, folded: bool) -> None:
-        """Fold or unfold all tracebacks, and later ones too."""
+        """Fold or unfold everything, and later lines too."""
         self.folded = folded
-        for traceback in self._traceback_of.values():
-            traceback.folded = folded
+        for fold in self._fold_of.values():
+            fold.folded = folded
         self._set_rows()
 
     def _set_rows(self) -> None:
         self.rows = [
             place
             for place in range(len(self.lines))
-            if (found := self.traceback(place)) is None or not found.folded or found.head == place
+            if (found := self.fold_of(place)) is None or not found.folded or found.head == place
         ]
 
     # --- texts -------------------------------------------------------------------------------
 
     def text(self, place: int) -> str:
-        """Return the text of a row; of a folded traceback the line that names the exception."""
-        found = self.traceback(place)
+        """Return the text of a row; of folded lines the last one, which names the exception."""
+        found = self.fold_of(place)
         if found is None or found.head != place:
             return self._safe(place)
         if not found.folded:
@@ -155,10 +168,10 @@ class LogBook:
         return text.replace("\t", "    ").replace("\n", "␊")
 
     def whole_texts(self, rows: Sequence[int]) -> list[str]:
-        """Return the texts of visible lines in full, with folded tracebacks unfolded."""
+        """Return the texts of visible lines in full, with folded lines unfolded."""
         texts: list[str] = []
         for place in rows:
-            found = self.traceback(place)
+            found = self.fold_of(place)
             places = found.lines if found is not None and found.folded else [place]
             texts += [self.lines[place].text for place in places]
         return texts
@@ -174,8 +187,43 @@ class LogBook:
         for place in order:
             if self.needle in self.lines[place].text.lower():
                 self.at = place
-                found = self.traceback(place)
+                found = self.fold_of(place)
                 if found is not None and found.folded:
                     self.fold(found, False)
                 return True
         return False
+
+
+_TONES = {"error": "$engine-lost", "warning": "$engine-booting"}
+
+
+def head_lines(book: LogBook, source: str, level: str, only: bool, follow: bool) -> list[Line]:
+    """Return the sources, and below them what is shown of them."""
+    chosen: list[tuple[str, str]] = []
+    for name in ("all", *SOURCES):
+        chosen += [(f" {name} ", "bold reverse" if name == source else "$muted"), (" ", "")]
+    notes = [f"from {level}", "following" if follow else "paused, End follows"]
+    if book.needle:
+        count = sum(book.needle in line.text.lower() for line in book.lines)
+        notes.append(f"“{book.needle}” in {plural(count, 'line')}")
+    if only:
+        notes.append("only these")
+    if count := book.tracebacks:
+        verb = "unfolds" if book.folded else "folds"
+        notes.append(f"{plural(count, 'traceback')}, t {verb}")
+    notes.append(f"{plural(len(book.lines), 'line')} shown")
+    below = "     " + " · ".join(notes)
+    return [(("LOG", HEADING), ("  ", ""), *chosen), ((below, "$muted"),)]
+
+
+def whole_lines(book: LogBook, width: int, rows: int) -> list[Line]:
+    """Return the line under the cursor in at most `rows` rows; nothing without a cursor."""
+    if book.at is None:
+        return []
+    shown = wrapped(book.text(book.at), width)
+    if len(shown) > rows:
+        more = sum(len(row) for row in shown[rows - 1 :])
+        shown[rows - 1 :] = [f"… {more} more characters; c copies what is on screen"]
+    tone = _TONES.get(book.lines[book.at].level, "")
+    lines: list[Line] = [((row, tone),) for row in shown]
+    return [*lines, *[EMPTY] * (rows - len(lines))]

@@ -1,22 +1,21 @@
 """Log screen: the logs of the processes."""
 
 from collections.abc import Iterable
-from itertools import takewhile
 from typing import ClassVar
 
 from textual import events, on
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widget import Widget
 from textual.widgets import Input
 
 from console.screens.base import ConsoleScreen
-from console.screens.log.model import matches
-from console.screens.log.text import head_lines, whole_lines
+from console.screens.log.model import head_lines, matches, whole_lines
 from console.screens.log.widgets import LogView
 from console.session.app_state import EVERYTHING
 from console.session.logs import LEVELS, SOURCES, LogLine
 from console.text.lines import Line
 from console.text.sections import HEADING
+from console.ui.keys import keys
 from console.widgets.pane import TextPane
 from console.widgets.section import TALL
 
@@ -31,30 +30,28 @@ class LogScreen(ConsoleScreen):
     shows_texts: ClassVar[bool] = False
     help_text: ClassVar[str] = (
         "The output of proxy, engine and mock user, as written to the logs folder of the home, and "
-        "the messages of this console. A traceback is folded to the exception: Enter or a click "
-        "unfolds it, t unfolds all. Up and Down move a cursor; the line under it is shown in full "
-        "below. Search marks its matches, from the newest line back; n goes to the next older "
-        "match, N to the newer one; x shows only lines that match. c copies the lines on screen, "
-        "with folded tracebacks in full."
+        "the messages of this console, in order of time. A traceback is folded to the exception, "
+        "state changes in a row to the newest one: Enter or a click unfolds them, t unfolds all. "
+        "Up and Down move a cursor; the line under it is shown in full below. Search marks its "
+        "matches, from the newest line back; n goes to the next older match, N to the newer one; x "
+        "shows only lines that match. c copies the lines on screen, with folded ones in full."
     )
     AUTO_FOCUS: ClassVar[str | None] = "LogView"
     spare_keys: ClassVar[tuple[str, ...]] = ("copy",)
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "source", "Source", id="log.source", tooltip="All, or one process"),
-        Binding("l", "level", "Level", id="log.level", tooltip="From which level on"),
-        Binding("slash", "search", "Search", key_display="/", id="log.search"),
-        Binding("n", "next(False)", "Older", id="log.next", tooltip="The match before this one"),
-        Binding("N", "next(True)", "Newer", show=False, id="log.previous"),
-        Binding("x", "only", "Only", id="log.only", tooltip="Hide all other lines"),
-        Binding(
-            "c,y",
-            "copy",
-            "Copy",
-            show=False,
-            id="log.copy",
-            tooltip="Copy the lines on screen",
+        *keys(
+            ("s", "source", "Source", "log.source", "All, or one process"),
+            ("l", "level", "Level", "log.level", "From which level on"),
+            ("slash", "search", "Search", "log.search", "", "/"),
+            ("n", "next(False)", "Older", "log.next", "The match before this one"),
+            ("x", "only", "Only", "log.only", "Hide all other lines"),
         ),
-        Binding("escape", "clear", "Clear", show=False, id="log.clear"),
+        *keys(
+            ("N", "next(True)", "Newer", "log.previous"),
+            ("c,y", "copy", "Copy", "log.copy", "Copy the lines on screen"),
+            ("escape", "clear", "Clear", "log.clear"),
+            shown=False,
+        ),
     ]
 
     source: str | None = None
@@ -79,9 +76,11 @@ class LogScreen(ConsoleScreen):
         if "*" in dirty:
             self._view.replace(self._fitting(self.session.logs(self.source)))
         elif "log" in dirty:
-            logs = reversed(self.session.logs(self.source))
-            new = list(takewhile(lambda line: line.number >= self._next, logs))
-            if fitting := self._fitting(reversed(new)):
+            logs = [*self.session.logs(self.source)]
+            new = [line for line in logs if line.number >= self._next]
+            if new != logs[len(logs) - len(new) :]:  # older than a line on screen
+                self._view.replace(self._fitting(logs))
+            elif fitting := self._fitting(new):
                 self._view.extend(fitting)
         self._next = self.session.log_store.total
         if not dirty.isdisjoint({"*", "log"}):

@@ -7,20 +7,21 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.screens.log.model import LogBook, Traceback
+from console.screens.log.model import Fold, LogBook
 from console.session.logs import LogLine
 from console.text.format import clock
+from console.ui.keys import keys
 
 _SIGNS = {"error": "✖", "warning": "!", "info": " ", "debug": "·"}
 _HEAD = 18
 _FOLD = 16
-"""Cells before the text, and the extra cells of a folded traceback."""
+"""Cells before the text, and the extra cells of a fold."""
 
 
 class LogView(ScrollView, can_focus=True):
@@ -46,25 +47,16 @@ class LogView(ScrollView, can_focus=True):
     LogView > .log--match { color: $pill-text; background: $winner; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("end", "follow", "Follow", id="log.follow", tooltip="Stay at the newest line"),
-        Binding("home", "scroll_home", "First line", show=False),
-        Binding("up", "step(-1)", "Line", id="log.up", tooltip="The line above, in full below"),
-        Binding("down", "step(1)", "Next line", show=False, id="log.down"),
-        Binding(
-            "t",
-            "fold_all",
-            "Fold",
-            show=False,
-            id="log.fold",
-            tooltip="Fold or unfold the tracebacks",
+        *keys(
+            ("end", "follow", "Follow", "log.follow", "Stay at the newest line"),
+            ("home", "scroll_home", "First line"),
+            ("up", "step(-1)", "Line", "log.up", "The line above, in full below"),
         ),
-        Binding(
-            "enter",
-            "fold_one",
-            "Unfold",
-            show=False,
-            id="log.fold_one",
-            tooltip="The traceback under the cursor, else the newest visible one",
+        *keys(
+            ("down", "step(1)", "Next line", "log.down"),
+            ("t", "fold_all", "Fold", "log.fold", "All tracebacks and state changes"),
+            ("enter", "fold_one", "Unfold", "log.fold_one", "At the cursor, else the newest"),
+            shown=False,
         ),
     ]
 
@@ -80,9 +72,11 @@ class LogView(ScrollView, can_focus=True):
 
     def replace(self, lines: Iterable[LogLine]) -> None:
         """Show these lines and no others."""
+        at = None if self.book.at is None else self.book.lines[self.book.at]
         self.book.replace(())
         self._widest = 0
         self.extend(lines)
+        self.book.at = self.book.lines.index(at) if at in self.book.lines else None
 
     def extend(self, lines: Iterable[LogLine]) -> None:
         """Add lines at the end."""
@@ -206,40 +200,40 @@ class LogView(ScrollView, can_focus=True):
         """Offer keys that have an effect now."""
         if action == "follow":
             return not self.follow or self.book.at is not None
-        return bool(self.book.tracebacks) if action in ("fold_all", "fold_one") else True
+        return bool(self.book.folds) if action in ("fold_all", "fold_one") else True
 
     def action_fold_all(self) -> None:
-        """Fold or unfold all tracebacks."""
+        """Fold or unfold everything."""
         seen = self.rows_in_sight()
         keep = None if self.follow or not seen else seen[len(seen) // 2]
         self.book.fold_all(not self.book.folded)
         self._show_folded(keep)
 
     def action_fold_one(self) -> None:
-        """Fold or unfold the traceback under the cursor, else the newest visible one."""
+        """Fold or unfold the lines under the cursor, else the newest visible one."""
         at = self.book.at
         places = [*self.rows_in_sight(), *([] if at is None else [at])]
-        found = (self.book.traceback(place) for place in reversed(places))
-        traceback = next((known for known in found if known is not None), None)
-        if traceback is not None:
-            self._toggle(traceback)
+        found = (self.book.fold_of(place) for place in reversed(places))
+        fold = next((known for known in found if known is not None), None)
+        if fold is not None:
+            self._toggle(fold)
 
     def on_click(self, event: events.Click) -> None:
-        """Move the cursor to the click; fold or unfold a traceback there."""
+        """Move the cursor to the click; fold or unfold there."""
         row = event.y + self.scroll_offset.y
         if row < len(self.book.rows):
             place = self.book.rows[row]
             self.set_cursor(place)
-            traceback = self.book.traceback(place)
-            if traceback is not None and place == traceback.head:
-                self._toggle(traceback)
+            fold = self.book.fold_of(place)
+            if fold is not None and place == fold.head:
+                self._toggle(fold)
 
-    def _toggle(self, traceback: Traceback) -> None:
-        self.book.fold(traceback, not traceback.folded)
-        fits = len(traceback.lines) < self.size.height
-        self._show_folded(None if self.follow and (fits or traceback.folded) else traceback.head)
-        if not traceback.folded and not fits:
-            self.scroll_to(y=self.book.row_of(traceback.head), animate=False, immediate=True)
+    def _toggle(self, fold: Fold) -> None:
+        self.book.fold(fold, not fold.folded)
+        fits = len(fold.lines) < self.size.height
+        self._show_folded(None if self.follow and (fits or fold.folded) else fold.head)
+        if not fold.folded and not fits:
+            self.scroll_to(y=self.book.row_of(fold.head), animate=False, immediate=True)
 
     def _show_folded(self, keep: int | None) -> None:
         """Paint the rows after a fold; `keep` is the line that stays in sight."""

@@ -18,17 +18,19 @@ from console.screens.first_steps.widgets import FirstSteps
 from console.screens.group.screen import GroupScreen
 from console.screens.open_group import open_groups
 from console.screens.overview import sections
-from console.screens.overview.text import alert_lines
-from console.screens.overview.widgets import RecentGroups
+from console.screens.overview.sections import overview_line
+from console.screens.overview.text import alert_lines, group_line, head_line, hint_lines
 from console.screens.progress.model import has_progress
-from console.screens.progress.summary import overview_line
-from console.session.app_state import EVERYTHING
+from console.session.app_state import EVERYTHING, Session
+from console.text.format import server_colors
 from console.text.sections import HEADING
+from console.ui.keys import keys
 from console.views.rewards.curve import reward_points, rewards
 from console.widgets.item_list import ItemList, ListItem
 from console.widgets.section import TALL, Section
 from core.events import AlertRaised
 
+_OPEN = "The group under the cursor; the groups of the alert, or its screen"
 _NEED_REQUESTS = ("requests", "rate", "mock", "rewards")
 """Screens that stay empty when the proxy answers no requests."""
 
@@ -64,30 +66,9 @@ class OverviewScreen(ConsoleScreen):
             )
             for place in SCREENS[1:]
         ),
-        Binding(
-            "a",
-            "act",
-            "Act",
-            id="overview.act",
-            tooltip="Open the screen that handles the first alert; its keys are beside it",
-        ),
-        Binding(
-            "enter",
-            "open_chosen",
-            "Open",
-            show=False,
-            id="list.open",
-            tooltip="The group under the cursor; the groups of the alert, or its screen",
-            priority=True,
-        ),
-        Binding(
-            "d",
-            "hide_alert",
-            "Dismiss",
-            show=False,
-            id="overview.dismiss",
-            tooltip="Hide that alert",
-        ),
+        *keys(("a", "act", "Act", "overview.act", "The screen of the first alert, with its keys")),
+        *keys(("d", "hide_alert", "Dismiss", "overview.dismiss", "Hide that alert"), shown=False),
+        Binding("enter", "open_chosen", "Open", False, None, True, _OPEN, id="list.open"),
     ]
 
     AUTO_FOCUS = ""
@@ -250,3 +231,58 @@ class OverviewScreen(ConsoleScreen):
         alert = self._active_alert()
         if alert is not None:
             self.host.run_command("alert.dismiss", key=alert.key)
+
+
+SHOWN = 50
+"""Most groups; the cursor scrolls to those that do not fit."""
+
+
+class RecentGroups(ItemList):
+    """The newest groups; the cursor is shown only while the list has the focus."""
+
+    HELP = (
+        "Enter or a second click opens the group under the cursor. The cursor follows the "
+        "newest until it is moved; Home returns to the newest."
+    )
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", show=False, id="list.open"),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
+        super().__init__(id=id, newest_first=True, quiet=True)
+
+    def paint_groups(self, session: Session) -> None:
+        """List the newest groups of the session."""
+        groups = list(session.state.groups.values())[: -SHOWN - 1 : -1]
+        tones = server_colors(session.state)
+
+        def items(width: int) -> list[ListItem]:
+            lines = [(group_line(session, group, width, tones),) for group in groups]
+            if not groups:
+                return [ListItem("", hint_lines(session, width))]
+            return [
+                ListItem(group.group_id, line) for group, line in zip(groups, lines, strict=True)
+            ]
+
+        width = self.scrollable_content_region.width
+        self.show_title(head_line(session, width or self.app.size.width))  # 0 before the layout
+        self.show_items(tuple(items(width)), items)
+
+    def action_move(self, by: int) -> None:
+        """Move up or down; above the first line scroll the page."""
+        if by < 0 and not self.place:
+            self._page.scroll_relative(y=by, animate=False)
+            return
+        self._page.scroll_to_widget(self, animate=False)
+        super().action_move(by)
+
+    def action_edge(self, place: int) -> None:
+        """Move to the newest, or to the last."""
+        if not place:
+            self._page.scroll_home(animate=False)
+        super().action_edge(place)
+
+    @property
+    def _page(self) -> VerticalScroll:
+        return self.screen.query_one("#overview", VerticalScroll)

@@ -24,15 +24,14 @@ from console.screens.progress.model import (
 )
 from console.screens.progress.pair import PairScreen, may_rate_pairs
 from console.screens.progress.text import (
+    PART_TABLE,
+    PROMPTS,
     head_lines,
     no_parts,
     no_prompts,
-    parts_head,
     parts_lines,
     prompt_columns,
-    prompt_line,
     prompt_pair,
-    prompts_head,
 )
 from console.screens.run_command import run_available
 from console.session.app_state import EVERYTHING, Session
@@ -137,22 +136,16 @@ class ProgressScreen(ConsoleScreen):
             parts.show_lines([])
         else:
             weights = part_weights(state, look)
-            parts.show_head(True, parts_head)
+            parts.show_head(True, PART_TABLE.head)
             parts.show(
                 (look.parts, look.left_out, tuple(weights.items())),
                 lambda width: parts_lines(look, width, weights),
             )
         changes, prompts = prompt_changes(progress), self.query_one(ItemList)
         without = prompt_columns(changes)
-        prompts.show_head(
-            (bool(changes), without),
-            lambda width: prompts_head(width, without) if changes else no_prompts(width),
-        )
-        prompts.show_rows(
-            changes,
-            lambda change: change.id,
-            lambda change, width: prompt_line(change, width, without),
-        )
+        prompts.show_table(PROMPTS, changes, lambda change: change.id, without)
+        if not changes:
+            prompts.show_head(None, no_prompts)
         self._paint_pair(changes)
         self.refresh_bindings()
 

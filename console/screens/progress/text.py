@@ -17,9 +17,8 @@ from console.screens.progress.model import (
 )
 from console.session.app_state import Session
 from console.text.diff import word_diff
-from console.text.format import UNKNOWN, duration, elapsed, figure, filled, number
+from console.text.format import UNKNOWN, duration, elapsed, figure, filled, number, server_color
 from console.text.lines import EMPTY, Line, fit, flow, line_width
-from console.text.server_color import server_color
 from console.text.wrap import wrapped
 from console.ui.table import Cell, Column, Table
 from core.events import LookEnded, PartFigures
@@ -171,11 +170,6 @@ def running_time(running: RunningLook, now: float) -> str:
 # --- parts -------------------------------------------------------------------------------------
 
 
-def parts_head(width: int) -> Line:
-    """Return the titles of the columns of the parts."""
-    return _PARTS.head(width)
-
-
 def parts_lines(look: LookEnded, width: int, weights: Mapping[str, float]) -> list[Line]:
     """Return a row for each part: mean before and now, change, verdict.
 
@@ -189,14 +183,14 @@ def parts_lines(look: LookEnded, width: int, weights: Mapping[str, float]) -> li
     """
     rows = ordered_parts(look, weights)
     return [
-        *(_PARTS.row(part, width) for part in rows),
+        *(PART_TABLE.row(part, width) for part in rows),
         *(_left_out(left_out, width) for left_out in look.left_out),
     ]
 
 
 def _left_out(text: str, width: int) -> Line:
     name, _, why = one_line(text, 200).partition(": ")
-    room = _PARTS.fitted(width)[0][1]
+    room = PART_TABLE.fitted(width)[0][1]
     reason = f"left out{': ' if why else ''}{why}"
     return ((f" {fit(name, room)}", "$muted"), (fit(f"  {reason}", width - room - 1), "$muted"))
 
@@ -224,7 +218,7 @@ def _change(figures: PartFigures) -> str:
     return f"{change:+.{places}f}"
 
 
-_PARTS: Table[PartFigures] = Table(
+PART_TABLE: Table[PartFigures] = Table(
     (
         Column("part", 8, _part_name, most=30),
         Column("before", 8, lambda figures: _mean(figures.before), "$muted", right=True),
@@ -271,7 +265,7 @@ def _same_answer(change: PromptChange) -> str:
     return f"  {UNKNOWN if not change.likeliest else 'same' if change.same_text else 'other'}"
 
 
-_PROMPTS: Table[PromptChange] = Table(
+PROMPTS: Table[PromptChange] = Table(
     (
         Column(" change", 7, _changed),
         Column("before", 8, lambda change: number(change.before), right=True),
@@ -283,16 +277,6 @@ _PROMPTS: Table[PromptChange] = Table(
     start=" ",
     gap="",
 )
-
-
-def prompts_head(width: int, without: tuple[str, ...] = ("wins",)) -> Line:
-    """Return the titles of the columns of the prompts."""
-    return _PROMPTS.head(width, without)
-
-
-def prompt_line(change: PromptChange, width: int, without: tuple[str, ...] = ("wins",)) -> Line:
-    """Return `▲ +0.50    0.25   0.75  other    What is the capital of …`."""
-    return _PROMPTS.row(change, width, without)
 
 
 def no_prompts(width: int) -> Line:

@@ -12,9 +12,9 @@ from textual.widgets import Input
 from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.progress.tries_text import answers, columns, compared, list_head, list_row
+from console.screens.progress.tries_text import TABLE, Try, answers, columns, compared
+from console.text.format import server_color
 from console.text.lines import Line
-from console.text.server_color import server_color
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
@@ -104,12 +104,7 @@ class ProbesScreen(ConsoleScreen):
         state, now = self.session.state, self.session.as_of
         self.query_one("#try-where", TextPane).show_lines([self._where()])
         table, tries = self.query_one(ItemList), state.tries[::-1]
-        table.show_head("head", list_head)
-        table.show_rows(
-            tries,
-            lambda probe: probe.try_id,
-            lambda probe, width: list_row(probe, now, width),
-        )
+        table.show_table(TABLE, [Try(probe, now) for probe in tries], lambda row: row.probe.try_id)
         newest = tries[0].try_id if tries else ""
         if tries and not table.keys and self.is_current:  # it has no size yet
             self.call_after_refresh(self._paint)

@@ -7,8 +7,7 @@ from itertools import zip_longest
 from rich.cells import cell_len
 
 from ajet_swarm.common.text import one_line, plural
-from console.text.contact import lost_text
-from console.text.format import UNKNOWN, clock, duration, elapsed
+from console.text.format import UNKNOWN, clock, duration, elapsed, lost_text
 from console.text.lines import Line, fit
 from console.text.tool_calls import calls_text
 from console.text.wrap import wrapped
@@ -41,18 +40,18 @@ def columns(width: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Try:
+class Try:
     """A prompt that was tried, at the time when it is shown."""
 
     probe: Probe
     now: float
 
 
-def _step(row: _Try) -> str:
+def _step(row: Try) -> str:
     return UNKNOWN if row.probe.step is None else str(row.probe.step)
 
 
-def _took(row: _Try) -> Cell:
+def _took(row: Try) -> Cell:
     probe = row.probe
     if not probe.over:
         return elapsed(row.now - probe.at), "bold $engine-syncing"
@@ -61,7 +60,7 @@ def _took(row: _Try) -> Cell:
     return duration(probe.seconds), "$muted"
 
 
-_TABLE: Table[_Try] = Table(
+TABLE: Table[Try] = Table(
     (
         Column("time", 8, lambda row: clock(row.probe.at), "$muted"),
         Column("server", 10, lambda row: one_line(row.probe.server, 20)),
@@ -70,16 +69,6 @@ _TABLE: Table[_Try] = Table(
         Column(" prompt", 9, lambda row: f" {one_line(row.probe.prompt, 300)}", most=999),
     ),
 )
-
-
-def list_head(width: int) -> Line:
-    """Return the titles of the list."""
-    return _TABLE.head(width)
-
-
-def list_row(probe: Probe, now: float, width: int) -> Line:
-    """Return the line of one prompt."""
-    return _TABLE.row(_Try(probe, now), width)
 
 
 def waits_for(probe: Probe, state: State, now: float) -> str:

@@ -6,8 +6,8 @@ stand. None of them knows Textual. `screen.py` paints the lines and holds no rul
 areas around the panes, each with the actions of one job, from the inside out:
 
     Voting       voting.py   type, send and undo a vote
-    AnswerKeys   tools.py    select, show, compare, edit the answers
-    RaterTools   tools.py    mode, guidelines, held votes, raters, stalls
+    AnswerKeys   tools.py    select, show, compare, edit the answers; reasons
+    RaterTools   tools.py    mode, guidelines, goal, earlier votes, raters, stalls
     GroupKeys    keys.py     what every screen does with one group
 
 A key changes the queue and posts `Changed`, on which the screen paints itself. A vote does not wait

@@ -171,9 +171,15 @@ class Ballot:
 
     @property
     def _ranks(self) -> list[int]:
-        """The answers in the order typed; in an open ranking the last one follows by itself."""
+        """The answers in the order typed; in an open ranking the last one follows by itself, after
+        an equal one if there is any."""
         rest = [index for index in self.shown if index not in self._order]
-        return [*self._order, *rest] if self.ranking and len(rest) == 1 else self._order
+        if not self.ranking or len(rest) != 1:
+            return self._order
+        same = dict(zip(sorted(self.shown), self._same, strict=True))
+        twins = [rank for rank, index in enumerate(self._order) if same[index] == same[rest[0]]]
+        rank = twins[-1] + 1 if twins else len(self._order)
+        return [*self._order[:rank], *rest, *self._order[rank:]]
 
     def _score(self, key: int) -> Vote | None:
         if len(self._scores) == len(self.shown):
@@ -317,6 +323,15 @@ class Ballot:
             return f"{digits} {verb}: equal rewards, no signal"
         first = "1, equal ones 1" if len(set(self._same)) < len(self._same) else "reward 1"
         return f"{digits} {verb}: {first}, others 0"
+
+    def lacking(self) -> str:
+        """Return why Enter sends nothing."""
+        if self.scoring:
+            left = len(self.shown) - len(self._scores)
+            return "1 answer lacks a score" if left == 1 else f"{left} answers lack a score"
+        if self.ranking:
+            return "The ranking lacks its first digit"
+        return "A digit votes, without Enter"
 
     def note(self) -> str:
         """Return how the vote was cast, for the record: `blind; shown 3 1 4 2; seed 5f3a9c21`."""

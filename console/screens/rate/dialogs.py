@@ -1,6 +1,6 @@
 """Dialogs of the rating screen: reasons, guidelines, mode, and lists of groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 from textual.app import ComposeResult
@@ -11,10 +11,10 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
-from console.screens.rate.last_vote import held_row
+from console.screens.rate.last_vote import vote_rows
 from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
 from console.screens.rate.text import MODES, mode_words
-from console.text.lines import fit
+from console.text.lines import fit, line_text
 from core.commands import MODES as NAMES
 
 
@@ -26,14 +26,18 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
         *(Binding(str(digit), f"flip({digit})", show=False) for digit in range(1, TAG_CAP + 1)),
     ]
 
-    def __init__(self, names: Sequence[str], chosen: Sequence[str]) -> None:
+    def __init__(
+        self, names: Sequence[str], chosen: Sequence[str], keys: Mapping[str, str]
+    ) -> None:
+        """`keys` has the reasons by the key that gives them on the screen below."""
         super().__init__()
         self._names = list(names)
         self._chosen = set(chosen)
+        self._keys = {name: f"  {key}" for key, name in keys.items()}
 
     def compose(self) -> ComposeResult:
         """The reasons, numbered."""
-        hint = "A digit sets or clears one, Enter closes"
+        hint = "A digit sets or clears one, Enter closes. A letter also works after a vote"
         with Vertical(classes="dialog"):
             yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
             yield Static(self._text(), markup=False, id="tags")
@@ -41,7 +45,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
 
     def _text(self) -> str:
         return "\n".join(
-            f"{number}  {'✓' if name in self._chosen else '·'} {name}"
+            f"{number}  {'✓' if name in self._chosen else '·'} {name}{self._keys.get(name, '')}"
             for number, name in enumerate(self._names, 1)
         )
 
@@ -121,7 +125,7 @@ class GroupChoice(NamedTuple):
     """The group that was chosen from a list, and what to do with it."""
 
     group_id: str
-    action: Literal["open", "settle"] = "open"
+    action: Literal["open", "settle", "again"] = "open"
 
 
 class GroupsScreen(ModalScreen[GroupChoice | None]):
@@ -186,16 +190,19 @@ class GroupsScreen(ModalScreen[GroupChoice | None]):
             self.dismiss(GroupChoice(event.option.id))
 
 
-class HeldScreen(GroupsScreen):
-    """Lists the held votes, newest first; returns the group whose vote is to be undone."""
+class VotesScreen(GroupsScreen):
+    """Lists the votes of this rater, newest first; returns the group that is chosen."""
 
     ID = "held"
-    heading = "Votes that are not sent yet"
-    HINT = "Enter undoes a vote, Esc closes"
-    EMPTY = "no held votes are left"
+    heading = "Your votes"
+    HINT = "Enter undoes a held vote, opens a sent one; A asks again, Esc closes"
+    EMPTY = "no vote is left"
     SECONDS = 0.5
+    MOST = 50
+    """Most votes in the list."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,U,q", "dismiss", "Close", id="held.leave"),
+        Binding("A", "again", "Ask again", id="held.again", tooltip="The same prompt, on Rate"),
     ]
 
     def __init__(self, queue: RateQueue) -> None:
@@ -203,8 +210,10 @@ class HeldScreen(GroupsScreen):
         self._queue = queue
 
     def rows(self, width: int) -> Sequence[tuple[str, str]]:
-        now, sent = self._queue.session.now(), self._queue.sent
-        return [
-            (group.group_id, held_row(group, sent.get(group.group_id), now))
-            for group in self._queue.held()
-        ]
+        return [(group_id, line_text(line)) for group_id, line in vote_rows(self._queue, self.MOST)]
+
+    def action_again(self) -> None:
+        """Close with the group whose prompt is to be asked again."""
+        option = self.query_one(OptionList).highlighted_option
+        if option is not None and option.id is not None:
+            self.dismiss(GroupChoice(option.id, "again"))

@@ -25,12 +25,11 @@ def show_hint(area: KeyArea, queue: RateQueue, message: str) -> None:
     area.changed()
 
 
-def _explain(area: KeyArea, queue: RateQueue, key: str, why: str) -> None:
+def _explain(area: KeyArea, queue: RateQueue, why: str) -> None:
     """Show why a key does nothing now; in the last line while no group waits."""
-    digits = {str(spec.digit) for spec in area.host.shown_screens if spec.digit}
     if queue.group is not None:
         area.host.say(why, "warning")
-    elif queue.just_emptied or key not in digits:
+    else:
         show_hint(area, queue, why)
 
 
@@ -47,7 +46,7 @@ class RateArea(KeyArea):
         return self.screen.query_one(Answers)
 
     def explain(self, key: str, why: str) -> None:
-        _explain(self, self.queue, key, why)
+        _explain(self, self.queue, why)
 
 
 class RatedGroup(GroupTarget):
@@ -96,4 +95,4 @@ class RateGroupKeys(DetailKeys, inherit_bindings=False):
         return "" if action in _HIDDEN and self._queue.second else super().obstacle(action)
 
     def explain(self, key: str, why: str) -> None:
-        _explain(self, self._queue, key, why)
+        _explain(self, self._queue, why)

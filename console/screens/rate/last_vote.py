@@ -1,19 +1,27 @@
-"""The votes of this console as lines: the newest one, those that are held, what became of them."""
+"""The votes of this rater as lines: the newest one, those before it, what each of them did."""
 
 from collections.abc import Sequence
 
 from ajet_swarm.common.text import one_line
 from console.models.alerts import held_up
-from console.screens.group.text import held_words, rating_words
-from console.screens.rate.model import IGNORED, RateQueue, SentVote, digit, vote_text
+from console.screens.group.text import held_words
+from console.screens.rate.model import (
+    IGNORED,
+    VOTES_BETWEEN,
+    RateQueue,
+    SentVote,
+    digit,
+    vote_text,
+)
 from console.screens.rate.text import banner_line
-from console.session.group_facts import best_of
-from console.text.format import countdown
+from console.session.group_facts import best_of, rated_best, verdict, verdict_in
 from console.text.lines import EMPTY, Line, bar_pieces, fit, line_width
-from core.state import Group
+from core.state import Group, Rating, State
 
 UNDO_BAR = 9
 """Cells of the bar of the time in which a vote can be undone."""
+NEWEST = VOTES_BETWEEN
+"""Votes that are listed beside the answers: none of them is asked again, blind, before the next."""
 
 
 def last_line(queue: RateQueue, width: int) -> Line:
@@ -26,9 +34,10 @@ def last_line(queue: RateQueue, width: int) -> Line:
         stalled = held_up(queue.session.state, queue.session.now())
         return EMPTY if stalled else banner_line(queue, width)
     typed = queue.ballot is not None and not queue.ballot.empty
-    now, room = queue.session.now(), width - line_width(_offer(queue))
+    state, now = queue.session.state, queue.session.now()
     last, words, held = queue.last_voted, last_vote_words(queue), queue.held()
-    line = last_vote_line(last, words, now, room, sends=not typed, held=held)
+    room = width - line_width(_offer(queue))
+    line = last_vote_line(state, last, words, now, room, sends=not typed, held=held)
     return (*_offer(queue), *line)
 
 
@@ -49,6 +58,7 @@ def _offer(queue: RateQueue) -> Line:
 
 
 def last_vote_line(
+    state: State,
     group: Group | None,
     vote: str,
     now: float,
@@ -60,6 +70,7 @@ def last_vote_line(
     """Return the state of the last vote: held with a bar of the time left, sent, or too late.
 
     Args:
+        state: The state.
         group: The group of the vote; None when it is no longer in memory.
         vote: The vote in words; empty for no vote.
         now: Unix seconds.
@@ -69,7 +80,7 @@ def last_vote_line(
     """
     if not vote:
         return ()
-    fate, tone = vote_fate(group, now)
+    fate, tone = vote_fate(state, group, now)
     query = one_line(group.query, 200) if group is not None else ""
     last = f"last of {len(held)} held" if len(held) > 1 else "last"
     head = f" {last}: {vote} · {fate} "
@@ -90,16 +101,29 @@ def _share_left(group: Group, now: float) -> float | None:
     return (group.until - now) / max(group.until - group.rating.at, 0.1)
 
 
-def held_row(group: Group, sent: SentVote | None, now: float) -> str:
-    """Return one held vote in a list: `sends in 0:03  best 2  “question”`."""
-    left = f"in {countdown(group.until - now)}" if group.until is not None else "soon"
-    vote = vote_words(group, sent) if sent is not None else rating_words(group)
-    verb = "aborts" if group.is_skipped else "sends"
-    return f"{verb} {left}  {vote}  “{one_line(group.query, 200)}”"
+def vote_rows(queue: RateQueue, most: int = NEWEST) -> list[tuple[str, Line]]:
+    """Return the newest votes with the ids of their groups, the newest first, without one that is
+    on screen for a second vote: `best 2  trained by update 7: answer 2 gained 0.9  “question”`."""
+    state, now = queue.session.state, queue.session.now()
+    votes = [] if queue.session.read_only else queue.voted(state.groups.values())
+    return [
+        (group.group_id, _vote_row(state, vote, group, now))
+        for vote, group in votes[: most + 1]
+        if group.group_id != queue.current
+    ][:most]
 
 
-def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
-    """Return the state of a vote and its tone."""
+def _vote_row(state: State, vote: Rating, group: Group, now: float) -> Line:
+    fate, tone = vote_fate(state, group, now, key=False)
+    words = vote_text(vote.rating, vote.order, vote.shown)
+    query = one_line(group.query, 200)
+    return ((f"{words}  ", "bold"), (fate, tone), (f"  “{query}”", "$muted"))
+
+
+def vote_fate(
+    state: State, group: Group | None, now: float, *, key: bool = True
+) -> tuple[str, str]:
+    """Return what became of a vote, and its tone; with `key` also what undoes it."""
     if group is None:
         return "its group is no longer in memory", "$muted"
     if group.phase == "AWAITING_RATING":
@@ -107,16 +131,31 @@ def vote_fate(group: Group | None, now: float) -> tuple[str, str]:
             return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
         if group.rating is None:
             return "on its way", "$muted"
-        return held_words(group, now), "$winner"
+        return held_words(group, now, read_only=not key), "$winner"
     if group.votes and group.closed_at is not None and group.votes[-1].at >= group.closed_at:
-        return "recorded as a late vote, not sent", "bold $warning"
+        return "recorded as a late vote, not sent: it trains nothing", "bold $warning"
     if group.phase == "ABORTED":
         return "aborted, nothing sent", "$muted"
     if group.lost:
         return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
     if group.source == "human" or (group.sealed_at is None and group.rating is not None):
-        return "sent", "$reward-up"
+        return _effect(state, group)
     return "came too late: the automatic reward was sent", "$reward-down"
+
+
+def _effect(state: State, group: Group) -> tuple[str, str]:
+    """Return whether a vote that was sent is trained, with the advantage of its best answer."""
+    outcome, best = verdict_in(state, group), rated_best(group)
+    if outcome.kind != "train":
+        return f"sent, {outcome.text}", outcome.tone
+    if outcome == verdict(group):  # its update is still to come
+        return "sent, not trained yet", outcome.tone
+    gain = group.candidates[best].advantage if best is not None else None
+    if best is None or gain is None or group.rating is None:
+        return outcome.text, outcome.tone
+    verb = "lost" if gain < 0 else "gained"
+    answer = digit(best, group.rating.shown)
+    return f"{outcome.text}: answer {answer} {verb} {abs(gain):.2g}", outcome.tone
 
 
 def vote_words(group: Group, sent: SentVote) -> str:
@@ -130,6 +169,8 @@ def vote_words(group: Group, sent: SentVote) -> str:
         vote = vote_text(rating.rating, rating.order, shown)
         if rating.rating in ("best", "ranking"):
             vote += _by_number(rating.order, shown)
+        if rating.tags:  # at 80 columns there is no room for the automatic choice too
+            return f"{vote} [{', '.join(one_line(tag, 24) for tag in rating.tags)}]"
     scored = [candidate for candidate in group.candidates if candidate.auto_reward is not None]
     if not scored:
         return f"{vote} (no automatic reward)"

@@ -1,16 +1,20 @@
 """The rating queue: group on screen, ballots, votes in transit, second votes, pace, guidelines."""
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
+from console.models.alerts import held_up
 from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
 from console.screens.rate.inbox.model import InboxGroups
 from console.session.app_state import Session
+from console.session.command_plans import obstacle
+from console.session.mock_facts import rows_done
 from core.state import Group, Rating, State
 
 CONFIRM_SECONDS = 5.0
@@ -23,8 +27,6 @@ APPEAR_SECONDS = 0.25
 """Seconds after a group was painted in which a digit that votes at once is ignored."""
 IGNORED = "✗ "
 """Mark of a message about a key that was ignored."""
-DIGIT_SECONDS = 5.0
-"""Seconds after the last group left the screen in which digits do not switch screens."""
 REPEAT_MARGIN = 60.0
 """A second vote is requested only if the shortest clock has more seconds left."""
 WITHDRAW_MARGIN = 20.0
@@ -43,6 +45,8 @@ GUIDELINES_CAP = 200_000
 """Most characters of the guidelines that are shown."""
 TAG_CAP = 9
 """Most reasons, one for each digit."""
+TAG_LETTERS = "BDEFHJKLMOPQVWYZ"
+"""Capitals that are the key of nothing else on Rate: a reason is given by one of its letters."""
 _FINAL_PHASES = frozenset({"ended", "recorded"})
 
 
@@ -61,6 +65,8 @@ class SentVote:
     """Answer whose correction can be written after it; None for a skip."""
     has_winner: bool = True
     """Whether it prefers an answer, unlike a tie."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of its command; empty for a second vote."""
 
 
 class Painted:
@@ -94,6 +100,7 @@ class RateQueue:
         only_unsure: Hide groups with a clear automatic winner.
         guidelines: The guidelines as last read; None without any.
         progress: Votes of this session, with their pace.
+        goal: Votes that the rater wants to cast in this session; 0 for no number.
         painted: What the terminal shows.
         sent: The votes that this console sent, by group, oldest first.
     """
@@ -107,6 +114,7 @@ class RateQueue:
         self.only_unsure = False
         self.guidelines: Guidelines | None = None
         self.progress = RatingProgress()
+        self.goal = 0
         self._message = ""
         self._is_hint = False
         self._message_until = 0.0
@@ -117,7 +125,6 @@ class RateQueue:
         self._put_back: dict[str, int] = {}
         """Group -> its place among those that were put back, from 1."""
         self._replaced_at = float("-inf")
-        self._emptied_at = float("-inf")
 
     @property
     def group(self) -> Group | None:
@@ -171,13 +178,15 @@ class RateQueue:
 
     def held(self) -> list[Group]:
         """Return groups whose vote is this rater's and can still be undone, newest vote first."""
-        now = self.session.now()
-        votes = [
-            (vote.at, group)
-            for group in self.session.state.waiting()
-            if (vote := self._own_vote(group)) and (group.until is None or now < group.until)
+        now, waiting = self.session.now(), self.session.state.waiting()
+        return [
+            group for _, group in self.voted(waiting) if group.until is None or now < group.until
         ]
-        return [group for _, group in sorted(votes, key=lambda vote: vote[0], reverse=True)]
+
+    def voted(self, groups: Iterable[Group]) -> list[tuple[Rating, Group]]:
+        """Return this rater's votes on some groups, the newest first."""
+        votes = [(vote, group) for group in groups if (vote := self._own_vote(group))]
+        return sorted(votes, key=lambda cast: cast[0].at, reverse=True)
 
     def _own_vote(self, group: Group) -> Rating | None:
         """Return the vote of this rater or console on a group; None if there is none."""
@@ -246,8 +255,6 @@ class RateQueue:
     def show(self, group: Group | None, second: bool = False) -> None:
         """Put a group on screen; keep its unsent ballot."""
         before, self.current = self.current, group.group_id if group is not None else None
-        if before is not None and group is None:
-            self._emptied_at = self.session.now()
         if before != self.current and self._is_hint:
             self.set_message("")
         self.second = second
@@ -276,11 +283,6 @@ class RateQueue:
         """
         return self.session.now() - self._replaced_at < SETTLE_SECONDS
 
-    @property
-    def just_emptied(self) -> bool:
-        """Whether a group was on screen a moment ago, so that a digit may be a late vote."""
-        return self.session.now() - self._emptied_at < DIGIT_SECONDS
-
     # --- the last line -----------------------------------------------------------------------
 
     def set_message(self, message: str, hint: bool = False) -> None:
@@ -298,8 +300,10 @@ class RateQueue:
 
     # --- votes -------------------------------------------------------------------------------
 
-    def record_sent(self, ballot: Ballot, vote: Vote) -> None:
-        """Record a vote that is being sent; a second vote cannot be undone."""
+    def record_sent(
+        self, ballot: Ballot, vote: Vote, args: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record a vote that is being sent with `args`; a second vote cannot be undone."""
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
         text = vote_text(vote.rating, vote.order, ballot.shown)
@@ -311,6 +315,7 @@ class RateQueue:
             ballot.second,
             best=vote.best(ballot.shown),
             has_winner=vote.rating not in NO_WINNER,
+            args=args or {},
         )
         if len(self.sent) > SENT_CAP:
             del self.sent[next(iter(self.sent))]
@@ -430,11 +435,21 @@ class RatingFigures:
         rated: Votes of this console since its start, without undone ones and skips.
         per_minute: Pace of the newest votes; None before the second one.
         skipped: Groups that this console skipped.
+        goal: Votes to cast; 0 for none.
+        done: Those of them that are cast.
     """
 
     rated: int
     per_minute: float | None = None
     skipped: int = 0
+    goal: int = 0
+    done: int = 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the goal at this pace; None without a pace or a goal, or after it."""
+        votes = self.goal - self.done
+        return 60.0 * votes / self.per_minute if self.per_minute and votes > 0 else None
 
 
 def pace_of(times: Sequence[float]) -> float | None:
@@ -478,6 +493,40 @@ class RatingProgress:
         return tuple(ages.count(age) for age in reversed(range(minutes)))
 
 
+def session_figures(queue: RateQueue) -> RatingFigures:
+    """Return the figures of the session, with its goal: that of the rater, else the rows of a mock
+    user whose groups wait for votes. A row is done when it is answered and waits for no vote."""
+    figures, session = queue.progress.figures(), queue.session
+    mock = session.state.mock
+    if queue.goal:
+        return replace(figures, goal=queue.goal, done=figures.rated)
+    waits = session.state.rating_mode != "off" and queue.late is None
+    if mock is None or not (waits and session.mock_running):
+        return figures
+    answered = {row.group_id for row in mock.rows}
+    unrated = sum(group.group_id in answered for group in queue.open())
+    return replace(figures, goal=mock.total, done=max(0, rows_done(mock) - unrated))
+
+
+def asked_next(queue: RateQueue) -> Group | None:
+    """Return the group whose prompt may be asked again while no group is on screen: that of the
+    newest vote, else the newest one; None during a stall."""
+    session, groups = queue.session, queue.session.state.groups
+    if queue.current is not None or queue.late is not None or held_up(session.state, session.now()):
+        return None
+    voted = (group for _, group in queue.voted(groups.values()))
+    return next(
+        (
+            group
+            for group in chain(voted, reversed(groups.values()))
+            if group.episode_type == "train"
+            and not group.helper
+            and obstacle("rerun", group, session) is None
+        ),
+        None,
+    )
+
+
 # --- settings ------------------------------------------------------------------------------------
 
 
@@ -515,3 +564,20 @@ def tag_names(setting: str | Sequence[str]) -> list[str]:
     parts = setting.split(",") if isinstance(setting, str) else setting
     names = [one_line(part.strip(), 24) for part in parts if part.strip()]
     return list(dict.fromkeys(names))[:TAG_CAP]
+
+
+def tag_keys(session: Session) -> dict[str, str]:
+    """Return the reasons by key: the first of its letters that is free, as a capital; one without
+    a free letter is left out."""
+    free = set(TAG_LETTERS) - set(",".join(session.keymap.values()).split(","))
+    keys: dict[str, str] = {}
+    for name in tag_names(session.rating.tags):
+        if key := next((letter for letter in name.upper() if letter in free), ""):
+            keys[key] = name
+            free.remove(key)
+    return keys
+
+
+def flipped(tags: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return reasons with one more, or without it."""
+    return tuple(tag for tag in tags if tag != name) if name in tags else (*tags, name)

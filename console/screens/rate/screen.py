@@ -10,7 +10,7 @@ from console.screens.group.widgets import Candidates
 from console.screens.rate.inbox.keys import InboxKeys
 from console.screens.rate.inbox.model import InboxGroups
 from console.screens.rate.keys import RatedGroup, RateGroupKeys
-from console.screens.rate.last_vote import last_line
+from console.screens.rate.last_vote import last_line, vote_rows
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
 from console.screens.rate.text import (
@@ -24,7 +24,7 @@ from console.screens.rate.tools import AnswerKeys, RaterTools
 from console.screens.rate.voting import Voting
 from console.screens.rate.widgets import Answers, RateAside
 from console.session.app_state import EVERYTHING
-from console.text.lines import EMPTY, Line
+from console.text.lines import EMPTY, Line, line_width
 from console.text.wrap import wrapped
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane, centred
@@ -51,12 +51,13 @@ class RateScreen(ConsoleScreen):
         "come back reshuffled: that vote is compared with the first and not sent; j shows how "
         "often they agree. Space reads on: answers beside each other move together, the selected "
         "one (Tab) alone; of several under each other one at a time. Lines that all answers share "
-        "are dim. I lists the groups that ended before their vote."
+        "are dim. I lists the groups that ended before their vote, U your votes and what each did. "
+        "A there, or while no group waits, asks a prompt again. G sets a goal for the session. "
+        "The reasons of w have a key each, a capital, for a vote that is typed or held."
     )
     AUTO_FOCUS = "Voting"
     keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
-    own_digits: ClassVar[frozenset[int]] = frozenset({0})  # the score of a bad answer
     first_keys: tuple[str, ...] = ("refill",)
     spare_keys: ClassVar[tuple[str, ...]] = (
         "abort",
@@ -74,6 +75,7 @@ class RateScreen(ConsoleScreen):
         "tags",
         "page(1)",
         "held",
+        "goal",
         "judge",
         "unsure",
         "inbox",
@@ -92,7 +94,7 @@ class RateScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-        answer_keys = AnswerKeys(self.queue, self.target)
+        answer_keys = AnswerKeys(self.queue, self.target, self.voting)
         with self.group_keys, tools, InboxKeys(self.queue), answer_keys, self.voting:
             yield TextPane(id="rate-head")
             yield TextPane(id="rate-prompt")
@@ -105,11 +107,6 @@ class RateScreen(ConsoleScreen):
     @property
     def target_group(self) -> str | None:
         return self.queue.current
-
-    @property
-    def takes_digits(self) -> bool:
-        """Whether digits vote now; without a group to rate they soon switch screens."""
-        return self.queue.group is not None or self.queue.just_emptied
 
     def abort_details(self, group: Group) -> str:
         """Return the sentence about the user for the abort dialog."""
@@ -171,8 +168,9 @@ class RateScreen(ConsoleScreen):
         if group is not None:
             self._paint_group(group)
         else:
-            lines = tuple(empty_lines(queue))
-            self._pane("empty").show(lines, lambda room: _centred(lines, room))
+            lines, votes = tuple(empty_lines(queue)), [line for _, line in vote_rows(queue)]
+            shown = [] if queue.late is not None else votes
+            self._pane("empty").show((lines, *shown), lambda room: _centred(lines, shown, room))
         self._pane("last").show_lines([last_line(queue, width)])
         answers = self.query_one(Answers) if group is not None else None
         self.query_one(RateAside).paint(queue, answers, self.has_class("-roomy"))
@@ -192,6 +190,13 @@ class RateScreen(ConsoleScreen):
         )
 
 
-def _centred(lines: tuple[str, ...], width: int) -> list[Line]:
+def _centred(lines: tuple[str, ...], votes: list[Line], width: int) -> list[Line]:
     title, *rest = lines
-    return [EMPTY, centred(title, width, "bold"), *(centred(row, width, "$muted") for row in rest)]
+    left = max(0, width - max((line_width(row) for row in votes), default=0)) // 2
+    return [
+        EMPTY,
+        centred(title, width, "bold"),
+        *(centred(row, width, "$muted") for row in rest),
+        *([EMPTY, centred("Your last votes, U lists them:", width, "bold")] if votes else ()),
+        *(((" " * left, ""), *row) for row in votes),
+    ]

@@ -23,7 +23,9 @@ from console.screens.rate.ballot import NO_WINNER, Ballot
 from console.screens.rate.model import (
     RateQueue,
     RatingFigures,
+    asked_next,
     lease_name,
+    session_figures,
 )
 from console.text.alert_words import AdviceContext
 from console.text.format import countdown
@@ -116,13 +118,14 @@ def queue_notes(queue: RateQueue) -> list[str]:
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
         notes.append(f"{len(others)} with {lease_name(others[0])}")
+    figures = session_figures(queue)
+    if progress := progress_words(figures):
+        notes.append(progress if figures.goal else f"session: {progress}")
     if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
         notes.append("the mock user waits")
     if queue.only_unsure:
         left = len(queue.open()) - len(others) - len(queue.waiting())
         notes.append(f"unsure only, {left} left out" if left else "unsure only")
-    if progress := progress_words(queue.progress.figures()):
-        notes.append(f"session: {progress}")
     if present := present_names(state, queue.session.holder):
         notes.append(present)
     if inbox := sum(not item.complete for item in state.inbox.values()):
@@ -131,7 +134,12 @@ def queue_notes(queue: RateQueue) -> list[str]:
 
 
 def progress_words(now: RatingFigures) -> str:
-    """Return `7 rated, 2 skipped, 4.2/min`; empty before the first vote of a session."""
+    """Return `12 of 60, 3:10 left at this pace`, without a goal `7 rated, 2 skipped, 4.2/min`;
+    empty before the first vote of a session without a goal."""
+    if now.goal:
+        left = now.seconds_left
+        words = f"{now.done} of {now.goal}"
+        return words if left is None else f"{words}, {countdown(left)} left at this pace"
     if not (now.rated or now.skipped):
         return ""
     words = f"{now.rated} rated" + (f", {now.skipped} skipped" if now.skipped else "")
@@ -182,11 +190,10 @@ def _unrated_text(state: State, now: float, context: AdviceContext) -> str:
     )
     if not count:
         return ""
-    was = "was" if count == 1 else "were"
-    text = f"no user waits for you: {plural(count, 'group')} {was} sent unrated in 1 min"
+    text = f"{plural(count, 'group')} sent unrated in 1 min"
     if context.read_only:
         return text
-    return text + f"  {context.screens['engine']} {context.keys['engine.job']} larger batch"
+    return text + f"  F{context.screens['engine']} {context.keys['engine.job']}: larger batch"
 
 
 def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
@@ -202,14 +209,15 @@ def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
         action, wordings = "group.rescore", ["re-scores a group"]
     key, abort = context.keys[action], context.keys["rating.abort_all"]
     aborts = (f"  {abort}", "bold $accent"), (" aborts them", "")
-    hand = (f"  {context.screens['engine']} {context.keys['engine.start_hand']}", "bold $accent")
+    engine, start = context.screens["engine"], context.keys["engine.start_hand"]
+    hand = (f"  F{engine} {start}", "bold $accent")
     key_lines: list[Line] = []
     for effect in wordings:
         first = (f"  {key}", "bold $accent"), (f" {effect}", "")
         key_lines += [
-            (*first, *aborts, hand, (" or a larger batch prevents it", "")),
-            (*first, *aborts, hand, (", larger batch", "")),
-            (*first, hand, (", larger batch", "")),
+            (*first, *aborts, hand, (" while the engine is stopped prevents it", "")),
+            (*first, *aborts, hand, (", if stopped", "")),
+            (*first, hand, (", if stopped", "")),
         ]
     return [*key_lines, first]
 
@@ -253,10 +261,11 @@ def clock_label(group: Group, now: float) -> Line:
     if group.gives_up_at is not None:
         gone = group.gives_up_at - now
         when = f"gives up in {countdown(gone)}" if gone > 0 else "gave up by its own timeout"
-        label = f" user waits {user_wait(group, now)}, its client {when}  {countdown(left)} left "
+        waits = f"user waits {user_wait(group, now)}, its client {when}"
+        label = f" {waits}, open for {countdown(left)} "
         left = min(left, gone)
     elif group.user_waits:
-        label = f" user waits {user_wait(group, now)}  {countdown(left)} left "
+        label = f" user waits {user_wait(group, now)}, open for {countdown(left)} "
     return ((label, f"bold {_clock_tone(left)}"),)
 
 
@@ -414,7 +423,11 @@ def empty_lines(queue: RateQueue) -> list[str]:
             "answer first and rate later, or let the user wait for you.",
         ]
     mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
-    return [*lines, f"F2 shows all requests{mock}."]
+    lines.append(f"F2 shows all requests{mock}.")
+    if (again := asked_next(queue)) is not None and session.allows("group.rerun"):
+        key = context_of(session).keys["group.rerun"]
+        lines.append(f"{key} asks one now: “{one_line(again.query, 50)}”")
+    return lines
 
 
 # --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------
@@ -473,14 +486,14 @@ def _reference(text: str, width: int) -> list[Line]:
 
 
 def session_lines(
-    now: RatingFigures, minutes: Sequence[int], sent: int, waiting: int, rater: str, width: int
+    now: RatingFigures, minutes: Sequence[int], counted: int, waiting: int, rater: str, width: int
 ) -> list[Line]:
     """Return the number of votes, their pace, and how many groups wait.
 
     Args:
         now: The figures of the session.
         minutes: Votes in each of the last minutes, oldest first.
-        sent: Votes of the rater that were sent, of all sessions.
+        counted: Votes of the rater on complete groups, sent or late, of all sessions.
         waiting: Groups that wait for a vote.
         rater: The rater's name; empty before it is known.
         width: Cells of a line.
@@ -492,8 +505,11 @@ def session_lines(
     ]
     if now.skipped:
         lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
-    if sent:
-        lines.append((("sent      ", "$muted"), (str(sent), "bold"), (" in all", "$muted")))
+    if now.goal:
+        goal = progress_words(now).removesuffix(" at this pace")
+        lines.insert(1, (("goal      ", "$muted"), (goal, "bold")))
+    if counted:
+        lines.append((("counted   ", "$muted"), (str(counted), "bold"), (" in all", "$muted")))
     pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
     lines += [
         (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),

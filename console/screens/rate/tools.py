@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -19,13 +20,22 @@ from console.screens.rate.ballot import NO_WINNER
 from console.screens.rate.dialogs import (
     GroupChoice,
     GuidelinesScreen,
-    HeldScreen,
     ModeScreen,
     TagScreen,
+    VotesScreen,
 )
+from console.screens.rate.inbox.keys import InboxKeys
 from console.screens.rate.keys import RateArea, RatedGroup, RateGroupKeys, show_hint
 from console.screens.rate.lease import LeaseKeeper
-from console.screens.rate.model import Guidelines, RateQueue, read_guidelines, tag_names
+from console.screens.rate.model import (
+    TAG_LETTERS,
+    Guidelines,
+    RateQueue,
+    flipped,
+    read_guidelines,
+    tag_keys,
+    tag_names,
+)
 from console.screens.rate.raters.dialogs import AgreementScreen, RatersScreen
 from console.screens.rate.raters.model import typed_vote
 from console.screens.rate.voting import Voting
@@ -50,7 +60,7 @@ _ANSWER_TIPS = {
 class AnswerKeys(RateArea):
     """Keys about the answers on screen: select, show, compare, edit, give reasons."""
 
-    WRITING: ClassVar[frozenset[str]] = frozenset({"edit", "tags"})
+    WRITING: ClassVar[frozenset[str]] = frozenset({"edit", "tags", "tag"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
         Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
@@ -73,14 +83,21 @@ class AnswerKeys(RateArea):
             ("w", "tags", "Why", "rate.tags"),
             ("d", "diff", "Compare", "rate.diff"),
         ),
+        *(Binding(letter, f"tag('{letter}')", show=False) for letter in TAG_LETTERS),
     ]
 
-    def __init__(self, queue: RateQueue, target: RatedGroup) -> None:
+    def __init__(self, queue: RateQueue, target: RatedGroup, voting: Voting) -> None:
         super().__init__(queue)
         self._target = target
+        self._voting = voting
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "tag" and parameters and parameters[0] not in tag_keys(self.session):
+            return False
+        return super().check_action(action, parameters)
 
     def obstacle(self, action: str) -> str | None:
-        if action == "edit" and self._subject() is not None:
+        if action == "tag" or (action == "edit" and self._subject() is not None):
             return None
         if action == "scroll_card" or self.queue.group is not None:
             return None
@@ -129,7 +146,31 @@ class AnswerKeys(RateArea):
         if not names:
             show_hint(self, self.queue, "No reasons to choose from: list them in rating.tags")
             return
-        ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags))
+        keys = tag_keys(self.session)
+        ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags, keys))
+        self.changed()
+
+    def action_tag(self, key: str) -> None:
+        """Give a reason, or clear it: of the typed vote, else of the last one while it is held."""
+        name, queue = tag_keys(self.session)[key], self.queue
+        ballot, last = queue.ballot, queue.last
+        if ballot is not None and not ballot.empty:
+            ballot.tags = flipped(ballot.tags, name)
+            self.changed()
+        # of a late vote the proxy keeps no reasons that come after it
+        elif last is None or queue.late is not None or self._voting.obstacle("undo") is not None:
+            message = f"{key} is the reason {name} of a vote that is typed or held; w gives others"
+            show_hint(self, queue, message)
+        else:
+            args = {**last.args, "tags": flipped(last.args.get("tags", ()), name)}
+            queue.sent[last.group_id] = replace(last, args=args)
+            self._vote_again(args)
+
+    @work(group="votes", exit_on_error=False)
+    async def _vote_again(self, args: dict[str, Any]) -> None:
+        outcome = await self.session.command("group.rate", **args)
+        if not outcome.ok:
+            self.host.say(outcome.message, "error")
         self.changed()
 
     @work(group="question", exclusive=True, exit_on_error=False)
@@ -230,7 +271,8 @@ _TOOL_TIPS = {
     "judge": "Your votes compared with the automatic rewards",
     "raters": "Who rates, pace and agreement of each rater, disagreements to settle",
     "unsure": "Only groups on which the automatic rewards are unsure, or all again",
-    "held": "Votes that are not sent yet; Enter undoes one",
+    "held": "Your votes and what each did: undo a held one, open a sent one, ask again",
+    "goal": "Votes to cast in this session; without a number, the rows of the mock user",
     "take": "Rate the group that another console has on screen",
     "accept_all": "When open ratings cause a stall: send all automatic rewards; asks first",
     "abort_all": "When open ratings cause a stall: abort those groups; asks first",
@@ -243,7 +285,7 @@ class RaterTools(RateArea):
     """Keys about the queue, the raters and earlier votes."""
 
     WRITING: ClassVar[frozenset[str]] = frozenset(
-        {"mode", "held", "take", "accept_all", "abort_all", "name"}
+        {"mode", "held", "take", "accept_all", "abort_all", "name", "goal"}
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         *hidden_keys(
@@ -253,7 +295,8 @@ class RaterTools(RateArea):
             ("j", "judge", "Agreement", "rate.judge"),
             ("r", "raters", "Raters", "rate.raters"),
             ("f", "unsure", "Only unsure", "rate.unsure"),
-            ("U", "held", "Held votes", "rate.held"),
+            ("U", "held", "Your votes", "rate.held"),
+            ("G", "goal", "Goal", "rate.goal"),
             ("T", "take", "Take over", "rate.take"),
             ("A", "accept_all", "Accept all", "rating.accept_all"),
             ("X", "abort_all", "Abort all", "rating.abort_all"),
@@ -274,7 +317,7 @@ class RaterTools(RateArea):
         if action in _READING and queue.group is None and self.session.read_only:
             return None if action == "unsure" and queue.only_unsure else ""
         if action == "held":
-            return None if queue.held() else "You have no held votes"
+            return None if queue.voted(self.session.state.groups.values()) else "You have no votes"
         if action == "take":
             return None if queue.leased_by_others() else "No other console has an open group"
         if action in ("accept_all", "abort_all"):
@@ -328,6 +371,20 @@ class RaterTools(RateArea):
             self.queue.set_message(message)
             self.changed()
 
+    @work(group="question", exclusive=True, exit_on_error=False)
+    async def action_goal(self) -> None:
+        """Ask for the number of votes to cast in this session."""
+        queue = self.queue
+        label = "Votes to cast in this session; empty: none"
+        text = await self.host.ask("Your goal", label, str(queue.goal or ""))
+        if text is None:
+            return
+        try:
+            queue.goal = max(0, int(text.strip() or 0))
+        except ValueError:
+            self.host.say("A goal is a number of votes", "warning")
+        self.changed()
+
     # --- votes and raters --------------------------------------------------------------------
 
     def action_take(self) -> None:
@@ -342,15 +399,17 @@ class RaterTools(RateArea):
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_held(self) -> None:
-        """List the votes that can still be undone, and undo the chosen one."""
-        choice = await self.host.push_screen_wait(HeldScreen(self.queue))
+        """List the votes of this rater; undo the chosen one, open its group, or ask it again."""
+        choice = await self.host.push_screen_wait(VotesScreen(self.queue))
         if choice is None:
             return
         group = self.session.state.groups.get(choice.group_id)
-        if group is not None and group in self.queue.held():
+        if choice.action == "again":
+            self.screen.query_one(InboxKeys).ask(choice.group_id)
+        elif group is not None and group in self.queue.held():
             self._voting.undo_vote(group)
         else:
-            self.host.say("It is sent: too late to undo it", "warning")
+            self.host.push_screen(GroupScreen(choice.group_id))
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_judge(self) -> None:

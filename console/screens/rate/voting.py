@@ -12,6 +12,7 @@ from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
 from console.screens.rate.model import IGNORED, RateQueue
 from console.screens.rate.raters.text import second_words
+from console.session.app_state import Session
 from console.session.command_plans import arguments, obstacle, refusal
 from console.widgets.key_area import hidden_keys
 from core.commands.spec import NoChange
@@ -60,27 +61,22 @@ class Voting(RateArea):
         group = self.queue.group
         if action == "undo":
             return self._undo_obstacle()
+        ballot = self.queue.ballot
         if action == "clear" and self.queue.late is not None:  # without typed keys it leads back
-            ballot = self.queue.ballot
             is_open = ballot is not None and (ballot.ranking or ballot.scoring or not ballot.empty)
             return None if is_open else ""
         if action not in self.WRITING or (action == "commit" and not group and self.queue.held()):
             return None
         if group is None:
             return NO_GROUP
-        if action == "commit" and not _enter_sends(self.queue):
-            return "A digit votes, without Enter"
+        if action == "commit" and ballot is not None and not _enter_sends(self.queue):
+            return ballot.lacking()
         return None if self.queue.second else obstacle("vote", group, self.session)
 
     def _undo_obstacle(self) -> str | None:
-        """Return why the last vote cannot be undone; independent of the group on screen."""
-        group = self.queue.last_voted
-        if group is None:
-            return "You have no vote to undo"
-        args = arguments("group.unrate", group, self.session)
-        why = refusal(self.session, "group.unrate", group, **args)
-        # without a vote in its state the proxy may not have reported it yet
-        return None if why is None or isinstance(why, NoChange) else why.what
+        """Return why no vote can be undone; independent of the group on screen."""
+        group = _undoable(self.queue)
+        return _kept(self.session, group) if group is not None else "You have no vote to undo"
 
     def _refuses(self, group: Group) -> bool:
         """Return whether a vote on a group has no effect, and show why."""
@@ -155,8 +151,8 @@ class Voting(RateArea):
                 self._group_keys.send("group.accept", group_id=held[0].group_id)
 
     def action_undo(self) -> None:
-        """Undo the last vote."""
-        group = self.queue.last_voted
+        """Undo the newest vote that can be undone."""
+        group = _undoable(self.queue)
         if group is not None and self._undo_obstacle() is None:
             self.undo_vote(group)
 
@@ -222,8 +218,12 @@ class Voting(RateArea):
         group = session.group(group_id)  # a dialog may have been open since the key
         if not ballot.second and group is not None and self._refuses(group):
             return
-        queue.record_sent(ballot, vote)
         args = {"group_id": group_id, **vote.args(), **rater_args(session), **attention}
+        if not ballot.second:
+            if queue.guidelines is not None:
+                args["guidelines"] = queue.guidelines.version
+            args |= {"note": ballot.note(), "holder": session.holder}
+        queue.record_sent(ballot, vote, args)
         if not ballot.second:
             is_new = group is not None and group.vote_of(session.rater, session.holder) is None
             at_once = (
@@ -233,9 +233,6 @@ class Voting(RateArea):
                 and _lacking_votes(group) <= int(is_new)
                 and not queue.waiting()
             )
-            if queue.guidelines is not None:
-                args["guidelines"] = queue.guidelines.version
-            args |= {"note": ballot.note(), "holder": session.holder}
             self._deliver(group.query if group is not None else "", args, at_once)
         elif vote.rating != "skip":
             self._deliver_second(args)
@@ -269,6 +266,20 @@ class Voting(RateArea):
         if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
         self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+
+
+def _undoable(queue: RateQueue) -> Group | None:
+    """Return the group of the newest vote that can be undone, else of the newest vote."""
+    last, held = queue.last_voted, queue.held()
+    return held[0] if held and (last is None or _kept(queue.session, last)) else last
+
+
+def _kept(session: Session, group: Group) -> str | None:
+    """Return why the vote on a group cannot be undone."""
+    args = arguments("group.unrate", group, session)
+    why = refusal(session, "group.unrate", group, **args)
+    # without a vote in its state the proxy may not have reported it yet
+    return None if why is None or isinstance(why, NoChange) else why.what
 
 
 def _enter_sends(queue: RateQueue) -> bool:

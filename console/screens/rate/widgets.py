@@ -15,8 +15,8 @@ from ajet_swarm.common.text import plural
 from console.screens.group.card import Card, body, in_border
 from console.screens.group.widgets import HEAD, Candidates
 from console.screens.rate.arrangement import GRID, NOTHING, Arrangement, Spot, arranged
-from console.screens.rate.last_vote import last_vote_words
-from console.screens.rate.model import RateQueue
+from console.screens.rate.last_vote import last_vote_words, vote_rows
+from console.screens.rate.model import RateQueue, session_figures, tag_keys
 from console.screens.rate.text import (
     MINUTES,
     answer_head,
@@ -290,7 +290,7 @@ _PROBE_WIDTH = 80
 
 
 class RateAside(Horizontal):
-    """Up to three panels side by side; a short or narrow terminal has no room for them.
+    """Up to four panels side by side; a short or narrow terminal has no room for them.
 
     A panel without content is hidden, and all are where an answer would be cut.
     """
@@ -305,7 +305,7 @@ class RateAside(Horizontal):
 
     def compose(self) -> ComposeResult:
         """The panels, empty."""
-        for name in ("guidelines", "reference", "session"):
+        for name in ("guidelines", "reference", "votes", "session"):
             pane = TextPane(id=f"rate-{name}")
             pane.border_title = name.upper()
             yield pane
@@ -331,7 +331,14 @@ class RateAside(Horizontal):
         pane = self._pane("reference", bool(source))
         pane.show(source, lambda width: reference_lines(group, ballot, last, words, width))
 
-        figures, waiting = queue.progress.figures(), len(queue.waiting())
+        votes = [line for _, line in vote_rows(queue)] if answers is not None else []
+        pane = self._pane("votes", bool(votes))
+        if not pane.border_subtitle:
+            reasons = tag_keys(session).items()
+            pane.border_subtitle = Content("  ".join(f"{key} {name}" for key, name in reasons))
+        pane.show_lines(votes)
+
+        figures, waiting = session_figures(queue), len(queue.waiting())
         minutes = queue.progress.by_minute(session.now(), MINUTES)
         stats = session.state.raters.get(session.rater)
         shown = (figures, minutes, stats.votes if stats is not None else 0, waiting, session.rater)

@@ -15,10 +15,10 @@ from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import plural
 from console.models.app_host import AppHost
 from console.screens.dialogs.abort import TALL, AbortScreen
-from console.screens.group.model import copy_text, whole_texts
+from console.screens.group.model import copy_text, curl_of, whole_texts
+from console.screens.requests.model import marked_groups
 from console.session.app_state import Session
 from console.session.command_plans import obstacle
-from console.text.curl import curl_of
 from core.commands.plan_groups import abort_consequences, missing_votes
 from core.events import Event
 from core.state import Group, State
@@ -121,7 +121,7 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(verb.key, f"choose({verb.key!r})", verb.title, show=False) for verb in BULK),
-        Binding("escape", "leave", "Leave", id="bulk.leave"),
+        Binding("escape", "dismiss", "Leave", id="bulk.leave"),
     ]
 
     def __init__(self, groups: Sequence[Group], session: Session) -> None:
@@ -171,15 +171,6 @@ class BulkScreen(ModalScreen[BulkVerb | None]):
             self.dismiss(verb)
         elif verb is not None:
             self.app.notify(f"{verb.title} applies to none of them", severity="warning")
-
-    def action_leave(self) -> None:
-        """Cancel."""
-        self.dismiss(None)
-
-
-def marked_groups(session: Session) -> list[Group]:
-    """Return the groups that carry the mark, oldest first."""
-    return [group for group in session.state.groups.values() if group.marked]
 
 
 async def act_on_marked(app: AppHost) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line
+from console.session.app_state import Session
 from console.session.filters import FIELDS, FLAGS, NUMBERS, STATES, Filter
 from console.session.group_facts import best_reward, spread_of
 from console.session.history import History, Search
@@ -219,6 +220,11 @@ class RowModel:
         rows = range(max(0, place - REACH), min(self.count, place + REACH))
         groups = [self.at(row) for row in rows]
         return [group.group_id for group in groups if group is not None]
+
+
+def marked_groups(session: Session) -> list[Group]:
+    """Return the groups that carry the mark, oldest first."""
+    return [group for group in session.state.groups.values() if group.marked]
 
 
 # --- completion of the filter line ---------------------------------------------------------------

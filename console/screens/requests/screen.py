@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
@@ -15,10 +15,11 @@ from console.screens.group.actions import GroupKeys, GroupTarget
 from console.screens.group.screen import GroupScreen
 from console.screens.group.widgets import GroupDetail
 from console.screens.requests.export import export, export_obstacle
-from console.screens.requests.marked import act_on_marked, marked_groups
-from console.screens.requests.model import ORDERS
+from console.screens.requests.marked import act_on_marked
+from console.screens.requests.model import ORDERS, marked_groups
 from console.screens.requests.text import columns_line, empty_lines, title_line
 from console.screens.requests.widgets import FilterLine, GroupList
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.key_area import KeyArea
 from console.widgets.pane import TextPane
@@ -43,43 +44,19 @@ class ListKeys(KeyArea):
     """Keys about the list: filter, order, following, the marked groups, export."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "semicolon",
-            "marked",
-            "Marked",
-            key_display=";",
-            id="requests.marked",
-            tooltip="One command for all marked groups",
+        *keys(
+            ("semicolon", "marked", "Marked", "requests.marked", "A command for all marked", ";"),
+            ("slash", "filter", "Find", "requests.filter", "Filter line", "/"),
+            ("o", "sort(1)", "Sort", "requests.sort", "By time, reward, spread, waiting, latency"),
         ),
-        Binding(
-            "X",
-            "export",
-            "Export",
-            show=False,
-            id="requests.export",
-            tooltip="Write the marked groups, those of the filter, or all to a file",
+        *keys(
+            ("X", "export", "Export", "requests.export", "Groups to a file for a trainer"),
+            ("f", "follow", "Follow", "requests.follow", "Stay on the newest"),
+            ("O", "sort(-1)", "Reverse the order", "requests.turn"),
+            ("z", "fold", "Unfold", "requests.fold"),
+            ("escape", "clear", "Clear the filter", "requests.clear"),
+            shown=False,
         ),
-        Binding(
-            "slash",
-            "filter",
-            "Find",
-            key_display="/",
-            id="requests.filter",
-            tooltip="Filter line",
-        ),
-        Binding(
-            "f", "follow", "Follow", show=False, id="requests.follow", tooltip="Stay on the newest"
-        ),
-        Binding(
-            "o",
-            "sort(1)",
-            "Sort",
-            id="requests.sort",
-            tooltip="By time, reward, spread, waiting time, latency",
-        ),
-        Binding("O", "sort(-1)", "Reverse the order", show=False, id="requests.turn"),
-        Binding("z", "fold", "Unfold", show=False, id="requests.fold"),
-        Binding("escape", "clear", "Clear the filter", show=False, id="requests.clear"),
     ]
 
     @property

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.message import Message
@@ -14,17 +14,18 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from ajet_swarm.common.errors import AjetError
+from console.models.app_host import host
 from console.screens.requests.model import Completion, RowModel, SortOrder, complete
 from console.screens.requests.text import PROMPT, GroupRow, error_lines, hint_line, row_line
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
 from console.session.group_facts import verdict_in
 from console.session.history import PAGE, Search
+from console.text.format import server_colors
 from console.text.lines import Line
-from console.text.server_color import server_colors
+from console.ui.keys import keys
 from console.widgets.item_list import ItemList
-from console.widgets.pane import TextPane, centred
-from console.widgets.section import host
+from console.widgets.pane import TextPane, centred, cursor_tone
 from core.state import Group
 
 _UNREAD: Line = ((" …", "$muted"),)
@@ -123,13 +124,11 @@ class GroupList(ItemList):
     DEFAULT_CSS = """
     GroupList { height: 1fr; scrollbar-gutter: stable; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("home,g", "edge(0)", "Newest", show=False),
-        Binding("end,G", "edge(-1)", "Oldest", show=False),
-        Binding("enter", "open", "Open", id="requests.open", tooltip="Its candidates in full"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("home,g", "edge(0)", "Newest"),
+        ("end,G", "edge(-1)", "Oldest"),
+        ("enter", "open", "Open", "requests.open", "Its candidates in full"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,9 +257,9 @@ class GroupList(ItemList):
         group = self.model.at(place)
         if group is None:
             here = not self._cursor and self._listed() == place
-            return _UNREAD, "on $band" if here else ""
+            return _UNREAD, cursor_tone(self) if here else ""
         here = group.group_id == self._cursor
-        extra = ("on $band bold" if self.has_focus else "on $band") if here else ""
+        extra = cursor_tone(self) + " bold" * self.has_focus if here else ""
         outcome = verdict_in(host(self).session.state, group)
         row = GroupRow(group, self._now, self.tones.get(group.server, "$muted"), outcome)
         return row_line(row, width, bool(self.tones)), extra
@@ -311,10 +310,9 @@ class FilterLine(Vertical):
     FilterLine #filter-prompt { width: 2; height: 1; }
     FilterLine Input { width: 1fr; background: $panel; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "complete(1)", "Complete", show=False),
-        Binding("shift+tab", "complete(-1)", "Complete", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("tab", "complete(1)", "Complete"), ("shift+tab", "complete(-1)", "Complete")
+    )
 
     class Changed(Message):
         """The text was parsed."""

@@ -29,10 +29,10 @@ from console.screens.rewards.model import (
     part_rows,
 )
 from console.screens.rewards.text import (
+    PARTS,
     fault_lines,
     head_lines,
     is_constant,
-    part_head,
     part_words,
     row_line,
     value_lines,
@@ -149,7 +149,7 @@ class RewardsScreen(ConsoleScreen):
         parts = self.query_one(ItemList)
         parts.border_title = "PARTS"
         parts.display = bool(rows)
-        parts.show_head("parts", part_head)
+        parts.show_head("parts", PARTS.head)
         parts.show_rows(rows, lambda row: row.name, row_line)
         if totals.parts and not self._cursor_placed:
             self._cursor_placed = True

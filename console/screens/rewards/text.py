@@ -235,7 +235,7 @@ def _trace(line: _PartLine) -> str:
     return "" if line.row.figures is None else f" {trace_text(line.row.figures, line.trace)}"
 
 
-_TABLE: Table[_PartLine] = Table(
+PARTS: Table[_PartLine] = Table(
     (
         Column("part", 12, _part_name, most=24),
         Column("kind", 8, _kind),
@@ -255,18 +255,13 @@ _TABLE: Table[_PartLine] = Table(
 )
 
 
-def part_head(width: int) -> Line:
-    """Return the titles of the table."""
-    return _TABLE.head(width)
-
-
 def row_line(row: PartRow, width: int) -> Line:
     """Return one part: kind, weight, distribution, how often it decided, its trace.
 
     Without a group there is only what the model sets.
     """
-    trace = _TABLE.fitted(width)[-1][1] - 1
-    line = _TABLE.row(_PartLine(row, trace), width)
+    trace = PARTS.fitted(width)[-1][1] - 1
+    line = PARTS.row(_PartLine(row, trace), width)
     if row.figures is not None:
         return line
     return (*line[:6], ("   no group yet", "$faint"))  # after name, kind and weight

@@ -177,14 +177,11 @@ def _input(arguments: str) -> dict[str, Any] | None:
 
 def with_valid_arguments(answer: PublicAnswer) -> PublicAnswer:
     """Replace arguments that are not a JSON object by an empty one, as a complete message does."""
-    if all(_input(call["function"]["arguments"]) is not None for call in answer.tool_calls):
-        return answer
     calls = []
     for call in answer.tool_calls:
         function = call["function"]
         valid = _input(function["arguments"]) is not None
-        arguments = function["arguments"] if valid else "{}"
-        calls.append({**call, "function": {**function, "arguments": arguments}})
+        calls.append(call if valid else {**call, "function": {**function, "arguments": "{}"}})
     return msgspec.structs.replace(answer, tool_calls=calls)
 
 

@@ -271,6 +271,7 @@ ALL_AT_ONCE = "".join(text[:20_000] for text in TEXTS.values())
 and Group show lines of 1 MB in tests of their own."""
 
 
+@pytest.mark.timeout(400)  # 11 s alone: every screen and dialog at two sizes
 @pytest.mark.parametrize(
     "text",
     [

@@ -4,12 +4,11 @@ from textual.command import CommandList
 from textual.widgets import Button, Input, Static
 
 from console.screens.dialogs.abort import AbortScreen
-from console.screens.dialogs.jump import JumpScreen
-from console.screens.dialogs.places import LETTERS, names
+from console.screens.dialogs.jump import LETTERS, JumpScreen, names
 from console.screens.group.widgets import Candidates
 from console.screens.help import HelpScreen
 from console.screens.log.widgets import LogView
-from console.screens.overview.widgets import RecentGroups
+from console.screens.overview.screen import RecentGroups
 from console.screens.requests.widgets import GroupList
 from console.shell.palette import entries
 from core.events import AlertRaised, EngineChanged

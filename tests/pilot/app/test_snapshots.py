@@ -340,18 +340,18 @@ async def test_a_replay_matches_its_snapshot(tmp_path: Path) -> None:
         made.append(stamp(event, seq))
     made.close()
     lines: list[str] = []
-    with JournalFile(tmp_path / "journal.db") as file:
-        app = ReplayApp(Replay(file, 0, file.last_seq()))
-        async with app.run_test(size=SIZES[0]) as pilot:
-            while not app.session.seen:
-                await pilot.pause(0.02)
-            for size in SIZES:
-                await pilot.resize_terminal(*size)
-                for _ in range(STEADY):
-                    app.flush()
-                    await pilot.pause()
-                    await rest(app)
-                lines += differences("replay", size, "\n".join(screen_rows(app)) + "\n")
+    file = JournalFile(tmp_path / "journal.db")
+    app = ReplayApp(Replay(file, 0, file.last_seq()))
+    async with app.run_test(size=SIZES[0]) as pilot:
+        while not app.session.seen:
+            await pilot.pause(0.02)
+        for size in SIZES:
+            await pilot.resize_terminal(*size)
+            for _ in range(STEADY):
+                app.flush()
+                await pilot.pause()
+                await rest(app)
+            lines += differences("replay", size, "\n".join(screen_rows(app)) + "\n")
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import Input, TextArea
 
-from ajet_swarm.job.schema import BATCH, LEARNING_RATE
+from ajet_swarm.job.schema import BATCH, EPOCHS, LEARNING_RATE
 from ajet_swarm.job.tree import dump_job, get, load_job, put
 from console.screens.engine.inside import InsideScreen
 from console.screens.engine.job import JobScreen
@@ -97,6 +97,31 @@ async def test_the_screen_shows_the_saved_job_its_changes_and_the_presets() -> N
         for key, value in (("h", "1"), ("d", "4"), ("h", "1"), ("u", "4")):
             await console.press(key)
             assert batch.value == value, key
+
+
+async def test_a_preset_sets_some_fields_beside_its_purpose_and_a_field_shows_its_help() -> None:
+    async with run_console(link=link(saved=job(lr=1e-4)), at="engine", size=(120, 36)) as console:
+        screen = await opened(console)
+        assert "c Careful a policy in use: 16 tasks of 8 answers" in " ".join(
+            console.text().split()
+        )
+        for key, batch, epochs in (("c", 16, 1), ("f", 2, 2)):
+            await console.press(key)
+            made = load_job(screen.editor.draft.text)
+            assert (get(made, BATCH), get(made, EPOCHS), get(made, LEARNING_RATE)) == (
+                batch,
+                epochs,
+                1e-4,
+            )
+            assert screen.query_one("#job-batch", Input).value == str(batch)
+        await console.press("y", "escape", "c")
+        assert "train_batch_size: 16" in screen.query_one("#job-yaml", TextArea).text
+        await console.press("escape", "y", "e")
+        for size in ((120, 36), (80, 24)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            assert "Model: The model to train" in console.text()
+            assert ("ajet.model.path" in console.text()) == (size == (120, 36))
 
 
 async def test_a_changed_field_is_compared_saved_and_applied_and_an_invalid_one_is_named() -> None:

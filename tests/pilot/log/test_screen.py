@@ -7,16 +7,16 @@ from tests.support.console import HOSTILE, NOW, RunningConsole, run_console, sam
 def fill(console: RunningConsole, lines: int = 60) -> None:
     store = console.session.log_store
     for number in range(lines):
-        store.add("proxy", f"INFO request r{number} answered", NOW + number)
+        store.add("proxy", f"INFO request r{number} answered", NOW - lines + number)
     for text in (
         "ERROR hook failed",
         "Traceback (most recent call last):",
         '  File "h.py"',
         "E: no",
     ):
-        store.add("proxy", text, NOW + lines)
-    store.add("engine", f"WARNING {HOSTILE}", NOW + lines)
-    store.add("engine", "DEBUG quiet", NOW + lines)
+        store.add("proxy", text, NOW)
+    store.add("engine", f"WARNING {HOSTILE}", NOW)
+    store.add("engine", "DEBUG quiet", NOW)
     console.session.touch(["log"])
 
 
@@ -168,7 +168,7 @@ async def test_interleaved_tracebacks_of_two_processes_are_separated() -> None:
 async def test_the_line_under_the_cursor_is_shown_in_full_below() -> None:
     async with run_console(sample_state(), at="log") as console:
         long = "INFO " + " ".join(f"word{number}" for number in range(25))
-        console.session.log_store.add("proxy", long, NOW)
+        console.session.log_store.add("proxy", long, NOW - 90)
         fill(console, 30)
         await console.settle()
         await console.press("home")
@@ -202,3 +202,22 @@ async def test_dropping_old_lines_keeps_the_folds() -> None:
         assert len(shown.book.lines) == MAX_LINES
         assert shown.book.rows[-1] == MAX_LINES - 3
         assert len(shown.book.rows) == MAX_LINES // 2
+
+
+async def test_lines_are_in_order_of_time_and_state_changes_in_a_row_are_one_row() -> None:
+    async with run_console(sample_state(), at="log") as console:
+        store = console.session.log_store
+        for at, text, kind in ((1, "ROLLING_POST", "e"), (3, "WEIGHT_SYNCING", "e"), (4, "r1", "")):
+            store.add("engine", text, NOW + at, kind=kind)
+        console.session.touch(["log"])
+        await console.settle()
+        assert "▸ WEIGHT_SYNCING  · 2 lines" in console.text()
+        assert "ROLLING_POST" not in console.text()
+        await console.press("up")
+        for at, source in ((2, "proxy"), (5, "engine")):
+            store.add(source, f"late {at}", NOW + at)
+        console.session.touch(["log"])
+        await console.settle()
+        assert [line.at - NOW for line in view(console).book.lines] == [1, 2, 3, 4, 5]
+        assert view(console).book.at == 3
+        assert "▸" not in console.text()

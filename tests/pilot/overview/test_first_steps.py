@@ -10,7 +10,7 @@ from console.backend.options import ConsoleOptions
 from console.backend.startup import open_session
 from console.clients import catalog
 from console.screens.first_steps.widgets import FirstSteps, FirstStepsScreen
-from console.screens.overview.widgets import RecentGroups
+from console.screens.overview.screen import RecentGroups
 from console.session.app_state import EVERYTHING
 from core.events import EngineChanged, ProxyStarted
 from core.runtime.home import Home

@@ -9,15 +9,15 @@ from rich.cells import cell_len
 from ajet_swarm.common.errors import AjetError
 from console.screens.engine.steps import step_table, with_curves
 from console.screens.group.screen import GroupScreen
+from console.screens.overview.screen import RecentGroups
 from console.screens.overview.sections import PARTS, engines, mock, pace
 from console.screens.overview.text import group_line, head_line
-from console.screens.overview.widgets import RecentGroups
 from console.screens.rewards.model import Digests, figures
 from console.session.app_state import Session
 from console.session.logs import SOURCES
+from console.text.format import server_colors
 from console.text.lines import line_width
 from console.text.sections import Room
-from console.text.server_color import server_colors
 from console.ui import curve as chart
 from console.ui.curve import Point
 from console.views.rewards.curve import rewards

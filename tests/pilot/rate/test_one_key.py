@@ -104,6 +104,22 @@ async def test_a_digit_votes_and_moves_on_and_the_held_votes_are_taken_back_one_
         assert votes(console)[-1] == BEST
 
 
+async def test_undo_takes_the_newest_held_vote_where_a_later_one_was_sent() -> None:
+    async with run_console(waiting(3), places=PLACES, at="rate") as console:
+        for number in (1, 2):
+            await read_and_press(console, "1")
+            at = console.clock.now
+            console.link.publish(replace(sent_vote(number), rater="anna", at=at))
+            await console.settle()
+        console.link.publish(
+            GroupSealed(server="embedded", group_id="g0002", rewards=(), best=0, source="human")
+        )
+        await console.settle()
+        await console.press("u")
+        undone = {"group_id": "g0001", "rater": "anna"}
+        assert console.link.commands[-1] == ("group.unrate", undone)
+
+
 async def test_a_digit_counts_once_the_group_was_on_screen_for_a_moment() -> None:
     async with run_console(waiting(3), places=PLACES, at="rate") as console:
         await console.press("2")

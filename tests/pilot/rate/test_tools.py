@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.app import App
 
 import console.screens.rate.tools as asides
@@ -22,7 +23,7 @@ from core.events import (
     RatingRepeated,
 )
 from core.settings import RatingSettings
-from tests.pilot.rate.test_screen import order_of, votes, waiting
+from tests.pilot.rate.test_screen import order_of, sent_vote, votes, waiting
 from tests.support.console import (
     BY_ENTER,
     HOSTILE,
@@ -145,6 +146,36 @@ async def test_reasons_are_sent_with_the_vote() -> None:
         assert commands(console, "group.rate")[0]["tags"] == ("wrong", "verbose")
         await console.press("2", "enter")
         assert "tags" not in commands(console, "group.rate")[1]
+
+
+async def test_a_reason_is_one_key_for_a_vote_that_is_typed_or_held() -> None:
+    async with run_console(waiting(3), places=PLACES, at="rate", size=(120, 36)) as console:
+        await console.press("V")
+        assert "V is the reason verbose of a vote that is typed or held" in console.text()
+        await console.press("t", "W", "V", "W")
+        assert "[verbose] tie" in console.text()
+        console.clock.now += 1
+        await console.press("enter")
+        console.link.publish(replace(sent_vote(1), rater="anna"))
+        await console.settle()
+        assert "W wrong  O off-topic  V verbose  F unsafe  Y style" in console.text()
+        await console.press("F")
+        await console.press("V")
+        first, *more = commands(console, "group.rate")
+        assert [tuple(args["tags"]) for args in (first, *more)] == [
+            ("verbose",),
+            ("verbose", "unsafe"),
+            ("unsafe",),
+        ]
+        assert all({**args, "tags": first["tags"]} == first for args in more)
+        console.link.publish(replace(sent_vote(1), rater="anna", tags=("unsafe",)))
+        await console.settle()
+        assert "[unsafe]" in console.text()
+        console.clock.now += 60
+        await console.press("F")
+        assert len(commands(console, "group.rate")) == 3
+        await console.press("w")
+        assert "4  · unsafe  F" in console.text()
 
 
 def test_the_reasons_come_from_the_settings() -> None:

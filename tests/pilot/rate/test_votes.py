@@ -18,6 +18,7 @@ from core.events import (
     GroupRated,
     RatingAwaited,
     RatingModeChanged,
+    UpdateDone,
 )
 from core.state import State
 from tests.pilot.rate.test_screen import PLACES, held, order_of, sent_vote, waiting
@@ -30,6 +31,7 @@ from tests.support.console import (
     run_console,
     state_of,
 )
+from tests.support.ratings import sent
 
 HELD = AlertRaised(key="hold:embedded", cause="2 open ratings hold up the weight update")
 REFUSED = f"ada rated group g0001 3 s ago: 2 best. Leave it, or {OVERRIDE_HINT}"
@@ -157,8 +159,8 @@ async def test_the_list_of_held_votes_follows_their_clocks() -> None:
         await console.press("U")
         assert "sends in 0:03" in console.text()
         console.clock.now += 5
-        await console.shows("no held votes are left")
-        await console.press("escape")
+        await console.shows("best #2  being sent")
+        await console.press("enter")
         assert "group.unrate" not in names(console.link)
 
 
@@ -167,26 +169,59 @@ async def test_held_votes_of_other_raters_are_not_listed() -> None:
         console.link.publish(replace(sent_vote(1), rater="bob", at=NOW))
         await console.settle()
         await console.press("U")
-        assert "You have no held votes" in console.text()
+        assert "You have no votes" in console.text()
         await console.press("enter")
         assert console.link.commands == []
 
 
-async def test_undo_applies_to_the_last_vote_only() -> None:
-    """It takes no older vote back in place of one that is sent."""
-    async with run_console(waiting(3), places=PLACES, at="rate", rating=BY_ENTER) as console:
-        await console.press("1", "enter", "1", "enter")
-        console.link.publish(
-            replace(sent_vote(1), rater="anna", at=NOW), replace(sent_vote(2), rater="anna")
-        )
-        console.link.publish(*group_events(2, at=NOW - 8)[-2:])
+TRAINED = "trained by update 1: answer 1 gained 1.7"
+
+
+async def test_a_vote_that_was_sent_says_what_it_did_and_opens_or_is_asked_again() -> None:
+    rolling = EngineChanged(server="embedded", state="ROLLING", step=1, at=NOW - 900)
+    state = state_of(rolling, RatingModeChanged(mode="hold"), *sent(1), *sent(2))
+    for group in state.groups.values():
+        group.candidates[group.rating.order[0]].advantage = 1.732  # type: ignore[union-attr]
+        group.rating.shown = (0, 1, 2, 3)  # type: ignore[union-attr]
+    async with run_console(state, places=PLACES, at="rate") as console:
+        assert console.text().count("best 1  sent, not trained yet  “Why is the sky") == 2
+        console.link.publish(UpdateDone(server="embedded", step=1, stats={"loss": 0.1}))
         await console.settle()
-        await console.press("u")
-        assert "group.unrate" not in names(console.link)
-        assert "Already finished" in console.text()
+        assert console.text().count(f"best 1  {TRAINED}  “Why is the sky blue?”") == 2
+        await console.press("U", "down", "enter")
+        assert "rated best #1 by anna" in console.text()
+        await console.press("2")
+        assert console.messages[-1] == "Already finished: its rewards are fixed"
+        console.link.reply = FakeReply(result={"group_id": "g0009"})
+        await console.press("escape", "U", "down", "A")
+        await console.press("A")
+        asked = [("group.rerun", {"group_id": name}) for name in ("g0001", "g0002")]
+        assert console.link.commands == asked
+        assert "A asks one now: “Why is the sky blue?”" in console.text()
+        console.link.publish(*group_events(9, query="Again?", at=NOW, until="AWAITING_RATING"))
+        await console.settle()
+        assert "Again?" in console.text()
+        for size, panel in (((160, 48), True), ((80, 24), False)):
+            await console.pilot.resize_terminal(*size)
+            await console.settle()
+            assert (TRAINED in console.text()) is panel
+            assert console.text().splitlines()[3].startswith(("╭─  1", " 1"))
 
 
-# --- another rater's vote ------------------------------------------------------------------------
+async def test_the_goal_of_a_session() -> None:
+    async with run_console(waiting(4), places=PLACES, at="rate", rating=BY_ENTER) as console:
+        await console.press("G", "x", "enter")
+        assert console.messages[-1] == "A goal is a number of votes"
+        await console.press("G", "6", "0", "enter")
+        assert "0 of 60" in console.text()
+        for number in (1, 2):
+            console.clock.now += 10
+            await console.press("1", "enter")
+            console.link.publish(replace(sent_vote(number), rater="anna"))
+            await console.settle()
+        assert "2 of 60, 9:40 left at this pace" in console.text()
+        await console.press("G", "backspace", "backspace", "enter")
+        assert "session: 2 rated, 6.0/min" in console.text()
 
 
 async def test_a_refused_vote_asks_whether_to_override() -> None:
@@ -316,14 +351,14 @@ async def test_the_clock_shows_when_the_client_of_a_held_user_gives_up() -> None
             await console.settle()
             shown = console.text()
             assert "Held 2" in shown, "its client gives up before the clock of the other one ends"
-            assert "user waits 0:14, its client gives up in 0:46  2:50 left" in shown
+            assert "user waits 0:14, its client gives up in 0:46, open for 2:50" in shown
         console.clock.now += 50
         for size in ((80, 24), (160, 48)):
             await console.pilot.resize_terminal(*size)
             await console.settle()
             assert "gave up by its own timeout" in console.text()
         await console.press("right_square_bracket")
-        assert "user waits 1:04  0:50 left" in console.text()
+        assert "user waits 1:04, open for 0:50" in console.text()
 
 
 async def test_a_click_selects_an_answer_and_a_double_click_votes_for_it() -> None:

@@ -1,7 +1,7 @@
 """Groups whose texts are read only when a screen needs them."""
 
 from console.models.screen_registry import SCREENS
-from console.session.unread import TEXT_PAGE, WHOLE
+from console.session.history import TEXT_PAGE, WHOLE
 from tests.support.console import FakeLink, group_events, run_console, state_of
 
 PLACES = [place for place in SCREENS if place.name in ("overview", "requests", "rewards")]

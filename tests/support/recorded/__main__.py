@@ -23,11 +23,11 @@ from tests.support.recorded.views import (
 def add(name: str, home: Path) -> None:
     """Record the journal of a home, whose processes have ended."""
     lines: list[bytes] = []
-    with JournalFile(home / "journal.db") as journal:
-        after = 0
-        while events := journal.events(after, 5_000):
-            lines += map(encode_full, events)
-            after = events[-1].seq
+    journal = JournalFile(home / "journal.db")
+    after = 0
+    while events := journal.events(after, 5_000):
+        lines += map(encode_full, events)
+        after = events[-1].seq
     root = str(home.absolute().parent).encode()
     write_lines(name, "events", (line.replace(root, b"/srv/ajet") for line in lines))
 

@@ -46,14 +46,14 @@ class Book:
 
     def watch(self, claimer: EpisodeClaimer) -> EpisodeClaimer:
         """Record what this claimer finds; return it."""
-        self.ends, reconcile = claimer.ends, claimer.ends.lost.reconcile
+        self.ends, reconcile = claimer.ends, claimer.ends.reconcile
 
         async def recorded() -> list[str]:
             lost = await reconcile()
             self.lost += lost
             return lost
 
-        claimer.ends.lost.reconcile = recorded  # type: ignore[method-assign]
+        claimer.ends.reconcile = recorded  # type: ignore[method-assign]
         return claimer
 
     def forget(self, uuid: str = "") -> None:

@@ -6,10 +6,9 @@ import time
 import pytest
 from rich.cells import cell_len
 
-from console.text.code_tones import CAP, CODE, LONGEST, code_rows
 from console.text.diff import GONE, OWN, SHARED, matches, word_diff
 from console.text.lines import line_width
-from console.text.markdown import markdown_lines
+from console.text.markdown import CAP, CODE, LONGEST, code_rows, markdown_lines
 from tests.support.groups import HOSTILE_TEXTS, text_of
 from tests.support.sample import HOSTILE
 

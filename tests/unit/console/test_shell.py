@@ -14,7 +14,7 @@ from console.models.screen_registry import SCREENS as SCREENS_ALL
 from console.screens.engine.screen import EngineScreen
 from console.screens.log.screen import LogScreen
 from console.shell.keymap import clashes, key_problems, listing
-from console.shell.paste_parser import LIMIT, PasteParser
+from console.shell.terminal_driver import LIMIT, PasteParser
 from core.events.alerts import params_of
 from core.runtime.home import Home
 from proxy.alerts import alert_raised

@@ -8,8 +8,7 @@ import pytest
 from ajet_swarm.protocol.errors import ChatErrorKind
 from ajet_swarm.protocol.schemas import EngineState, RefusedKind
 from console.text.causes import candidate_words, cause_words, held_down
-from console.text.contact import is_starting, lost_text, lost_word
-from console.text.format import state_text, state_word
+from console.text.format import is_starting, lost_text, lost_word, state_text, state_word
 from console.text.values import value_words
 from console.views.events import event_line
 from core.events import (

@@ -40,6 +40,7 @@ from tests.support.proxy.world import World, world
 from tests.support.scripted.openai import ScriptedOpenAI
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import client, served
+from tests.support.stored import replayed
 
 
 @pytest.mark.parametrize("observes", [False, True])
@@ -157,8 +158,7 @@ async def test_episodes_of_an_older_proxy_are_given_back(tmp_path: Path) -> None
 async def test_training_resumes_by_itself(
     w: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("BUSY", "RETRY_BUSY"):
-        monkeypatch.setattr(core.journal.storage, name, 0.02)
+    monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     follow_journal(w.context)
@@ -180,7 +180,7 @@ async def test_training_resumes_by_itself(
     assert len(w.swarm.ends) == 4
     assert (group.phase, w.group(ticket).phase) == ("DONE", untrained)
     await w.context.journal.durable(w.state.seq)
-    assert w.context.journal.replayed_state() == w.state
+    assert replayed(w.context.journal) == w.state
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ async def test_a_journal_that_is_deleted_while_training_goes_on(w: World, tmp_pa
     assert "the journal was deleted" in cause_of(alert)
     assert len(w.swarm.ends) == 8
     await w.context.journal.durable(w.state.seq)
-    assert w.context.journal.replayed_state() == w.state
+    assert replayed(w.context.journal) == w.state
 
 
 async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The keys of the inbox on the rating screen, and what that screen shows of late votes."""
+"""Keys of the rating screen for the inbox and for asking again; what it shows of late votes."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from console.models.app_host import AppHost
 from console.screens.rate.inbox.model import AHEAD, InboxView
 from console.screens.rate.inbox.text import empty_lines, header_line
 from console.screens.rate.keys import RateArea
-from console.screens.rate.model import RateQueue
+from console.screens.rate.model import RateQueue, asked_next
 from console.session.command_plans import obstacle
 from console.text.lines import EMPTY, Line
 from console.ui.keys import keys
@@ -28,7 +28,8 @@ async def ask_again(app: AppHost, view: InboxView, group_id: str) -> bool:
 
 
 class InboxKeys(RateArea):
-    """Opens the inbox from the open groups; from a group of the inbox goes back, or asks again."""
+    """Opens the inbox from the open groups; asks again from a group of the inbox, or while no group
+    waits."""
 
     WRITING: ClassVar[frozenset[str]] = frozenset({"again"})
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -51,8 +52,10 @@ class InboxKeys(RateArea):
         if action == "inbox":
             empty = "The inbox is empty: no group ended before its vote"
             return None if self.session.state.inbox else empty
-        if self.queue.late is None or action == "back":
+        if action == "back":
             return "" if self.queue.late is None else None
+        if self.queue.late is None:
+            return None if asked_next(self.queue) is not None else ""
         return obstacle("rerun", self.queue.group, self.session)
 
     def action_inbox(self) -> None:
@@ -68,12 +71,19 @@ class InboxKeys(RateArea):
         """Go back to the list."""
         self.screen.dismiss()
 
+    def action_again(self) -> None:
+        """Ask the prompt of the group on screen again, or the last one while no group waits."""
+        if (group := self.queue.group or asked_next(self.queue)) is not None:
+            self.ask(group.group_id)
+
     @work(group="question", exclusive=True, exit_on_error=False)
-    async def action_again(self) -> None:
-        """Ask the same prompt again, and go back to the open groups, where it opens."""
-        group = self.queue.group
-        if group is not None and await ask_again(self.host, self._view, group.group_id):
-            self.screen.dismiss()
+    async def ask(self, group_id: str) -> None:
+        """Ask the prompt of a group again, and go back to the open groups, where it opens."""
+        if await ask_again(self.host, self._view, group_id):
+            if self.queue.late is not None:
+                self.screen.dismiss()
+            else:
+                self.changed()
 
     def paint(self) -> None:
         """Show what differs for late votes; among the open groups await one asked again."""

@@ -25,7 +25,7 @@ def title_line(view: InboxView, width: int) -> Line:
     """Return `Inbox  12 to rate  3 rated late  newest first  filter: paris`."""
     inbox, items = view.session.state.inbox, view.items()
     waiting = sum(view.needs_vote(item) for item in items)
-    rest = f"  {len(items) - waiting} with your vote or all votes   {view.order} first"
+    rest = f"  {len(items) - waiting} rated   {view.order} first"
     if view.filter:
         rest += f"   {len(items)} of {len(inbox)}: {one_line(view.filter.text, 60)}"
     head = f" {waiting} to rate "

@@ -105,8 +105,9 @@ def rater_lines(
 def summary_lines(stats: RaterStats | None) -> list[Line]:
     """Return what the votes show, each share with its number and its 95 % interval."""
     if stats is None or not stats.votes:
-        return [(("You have not sent a vote yet.", "$muted"),)]
-    lines = [_line("votes sent", str(stats.votes), f"{stats.placed} blind with one answer on top")]
+        return [(("You have no vote on a complete group yet.", "$muted"),)]
+    placed = f"{stats.placed} blind with one answer on top"
+    lines = [_line("votes counted", str(stats.votes), placed)]
     if stats.judged:
         shares = share_words(stats.agreed, stats.judged)
         lines.append(_line("same as rewards", shares, _chance(stats.agreed_chance, stats.judged)))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ajet_swarm.api.wire import SwarmWire
-from ajet_swarm.http.transport import HttpTransport, TooLarge
-from ajet_swarm.protocol.errors import ChatError, ChatErrorKind
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import ChatError, ChatErrorKind, TooLarge
 from tests.support.scripted.swarm import Cut, Denied, ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, claimed
 

@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from ajet_swarm.api.wire import SwarmWire, _base_url
-from ajet_swarm.http.transport import HttpTransport, Unreachable
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.http.transport import HttpTransport
+from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from ajet_swarm.protocol.schemas import AbortKind, EngineState, WireOutput
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, answered, claimed

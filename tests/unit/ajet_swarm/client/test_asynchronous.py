@@ -191,7 +191,10 @@ async def test_an_invalid_reward_is_an_error_and_gives_the_episode_back(
     ("output", "result"),
     [
         (WorkflowOutput(reward=1, metadata={"x": object()}), "`metadata`.*object has no JSON form"),
-        (WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}), "`log_metrics`.*not finite"),
+        (
+            WorkflowOutput(reward=1, log_metrics={"x": [float("nan")]}),
+            "`log_metrics`.*Out of range float",
+        ),
     ],
 )
 async def test_values_that_cannot_be_sent_give_the_episode_back(

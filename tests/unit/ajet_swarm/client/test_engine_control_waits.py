@@ -8,8 +8,8 @@ import pytest
 
 from ajet_swarm.api.watcher import ServerStatus
 from ajet_swarm.client.asynchronous import AsyncSwarm
-from ajet_swarm.client.base import UpdateCalls, ended_before
 from ajet_swarm.client.synchronous import SwarmClient
+from ajet_swarm.client.training import UpdateCalls, ended_before
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.job.agentjet import AgentJetJob
 from ajet_swarm.protocol.errors import EngineOff, GaveUp, SwarmError, Unreachable
@@ -115,48 +115,50 @@ OFF = ("OFFLINE", 0)
         ([OFF, ("ROLLING", 7)], 0),
     ],
 )
-def test_each_update_is_called_for_once(states: list[tuple[str, int]], calls: int) -> None:
-    made = Calls(known("ROLLING", 1))
+async def test_each_update_is_called_for_once(
+    tasks: Tasks, states: list[tuple[str, int]], calls: int
+) -> None:
+    made = Calls(tasks, known("ROLLING", 1))
     for state, step in states:
         made.updates.note(known(state, step))
-    assert made.after() == calls
+    assert await made.after() == calls
 
 
-def test_the_updates_before_completion_are_called_for() -> None:
-    made = Calls(known("ROLLING", 1))
+async def test_the_updates_before_completion_are_called_for(tasks: Tasks) -> None:
+    made = Calls(tasks, known("ROLLING", 1))
     made.updates.note(known("ROLLING", 2))
     made.updates.note(known("OFFLINE", 0, "training complete: step 3 of 3"))
-    assert made.after() == 3
+    assert await made.after() == 3
 
 
-def test_without_a_step_the_update_callback_follows_the_state() -> None:
-    made = Calls(ServerStatus())
+async def test_without_a_step_the_update_callback_follows_the_state(tasks: Tasks) -> None:
+    made = Calls(tasks, ServerStatus())
     for state in ("ROLLING", "WEIGHT_SYNCING", "WEIGHT_SYNCING", "ROLLING", "WEIGHT_SYNCING"):
         made.updates.note(known(state, None))
-    assert made.after() == 2
+    assert await made.after() == 2
 
 
-def test_an_update_in_progress_does_not_call_the_callback() -> None:
-    made = Calls(known("WEIGHT_SYNCING", 4))
+async def test_an_update_in_progress_does_not_call_the_callback(tasks: Tasks) -> None:
+    made = Calls(tasks, known("WEIGHT_SYNCING", 4))
     made.updates.note(known("ROLLING", 5))
-    assert made.after() == 0
+    assert await made.after() == 0
 
 
-def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them() -> None:
-    made = Calls(known("ROLLING", 1), faulty=True)
+async def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them(tasks: Tasks) -> None:
+    made = Calls(tasks, known("ROLLING", 1), faulty=True)
     made.updates.note(known("ROLLING", 4))
     made.updates.note(known("WEIGHT_SYNCING", 4))
-    assert made.after() == 4
+    assert await made.after() == 4
     assert made.most == 1
 
 
 class Calls:
     """Counts the calls, and how many ran at once."""
 
-    def __init__(self, status: ServerStatus, *, faulty: bool = False) -> None:
+    def __init__(self, tasks: Tasks, status: ServerStatus, *, faulty: bool = False) -> None:
         self.count = self.most = self._now = 0
-        self._faulty = faulty
-        self.updates = UpdateCalls(self._called, ended_before, status)
+        self._faulty, self._tasks = faulty, tasks
+        self.updates = UpdateCalls(self._called, ended_before, status, tasks)
 
     def _called(self) -> None:
         self._now += 1
@@ -166,11 +168,9 @@ class Calls:
         if self._faulty:
             raise RuntimeError("a fault of the script")
 
-    def after(self) -> int:
+    async def after(self) -> int:
         """Calls made once none is under way."""
-        for thread in threading.enumerate():
-            if thread.name == "weight sync":
-                thread.join(60)
+        assert await self._tasks.drain(60)
         return self.count
 
 

@@ -51,7 +51,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def swept(swarm: AsyncSwarm) -> None:
     for _ in range(2):
-        assert await swarm._ends.lost.reconcile() == []
+        assert await swarm._ends.reconcile() == []
 
 
 async def test_an_end_that_waits_for_the_runner_is_sent_once(

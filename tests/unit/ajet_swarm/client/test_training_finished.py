@@ -16,7 +16,7 @@ from ajet_swarm.protocol.errors import EngineOff, TrainingFinished
 from ajet_swarm.protocol.models import Task, WorkflowOutput
 from ajet_swarm.protocol.schemas import EngineState
 from ajet_swarm.runs.episodes import rollout, run_episodes, run_episodes_until_all_complete
-from ajet_swarm.runs.executors import FOREVER, PeriodicDrainThreadPoolExecutor, retry_with_backoff
+from ajet_swarm.runs.executors import PeriodicDrainThreadPoolExecutor, Retry, retry_with_backoff
 from ajet_swarm.runs.record import RunRecord
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
@@ -175,7 +175,7 @@ def test_a_run_returns_the_finished_results(
                 swarm.do(lambda: complete(swarm.server))
             return run(task)
 
-        done = run_episodes(tasks, one, max_workers=1, retry=FOREVER, record=record)
+        done = run_episodes(tasks, one, max_workers=1, retry=Retry(tries=None), record=record)
         with pytest.raises(TrainingFinished, match=DETAIL):
             run_episodes_until_all_complete(tasks[3:], run)
     assert [result.task for result in done] == tasks

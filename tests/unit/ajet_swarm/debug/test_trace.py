@@ -86,12 +86,12 @@ def test_an_error_is_passed_on(relay: RecordingRelay) -> None:
 def test_a_truncated_answer_is_forwarded_as_truncated(relay: RecordingRelay) -> None:
     with pytest.raises(http.client.HTTPException):
         ask(relay.base_url, {"cut": True})
-    assert "IncompleteRead" in relay.calls[0].error
+    assert "payload is not completed" in relay.calls[0].error
 
 
 def test_an_unreachable_server_is_a_502_with_the_reason() -> None:
     with RecordingRelay("http://127.0.0.1:9/v1") as relay:
         status, body = ask(relay.base_url, {})
     assert status == 502
-    assert b"Connection refused" in body
-    assert "Connection refused" in relay.calls[0].error
+    assert b"Cannot connect" in body
+    assert "Cannot connect" in relay.calls[0].error

@@ -111,7 +111,7 @@ async def test_reconcile_leaves_out_episodes_that_are_being_given_back(
     await cancel(waiting)
     await server.until(lambda: server.requests["/abort_episode"] >= 3)
     assert book.mine == set()
-    assert await claimer.ends.lost.reconcile() == []
+    assert await claimer.ends.reconcile() == []
     server.release()
     assert await claimer.ends.tasks.drain(20)
     assert aborted(server) == [1, 1, 1]
@@ -131,7 +131,7 @@ async def test_reconcile_leaves_out_episodes_given_back_since_it_asked(
         for uuid in uuids:  # the server still shows them: they are reset one after the other
             server.episodes[uuid].status, server.episodes[uuid].client = "claimed", "me"
         book.forget()
-        sweeping = both.create_task(claimer.ends.lost.reconcile())
+        sweeping = both.create_task(claimer.ends.reconcile())
         await server.until(lambda: server.requests["/get_episode_buffer"] == 1)
         server.release()
         await giving
@@ -182,7 +182,7 @@ async def test_an_episode_is_set_aside_for_a_time(
     (aside, other) = await group(claimer, book, 2)
     book.forget()
     claimer.ends.holdings.set_aside(aside.episode_uuid, 0.3)
-    assert await claimer.ends.lost.reconcile() == [other.episode_uuid]
+    assert await claimer.ends.reconcile() == [other.episode_uuid]
     await server.until(lambda: not server.claimed())
     assert aborted(server) == [1, 1]
 
@@ -198,7 +198,7 @@ async def test_an_episode_that_is_claimed_again_is_no_longer_set_aside(
     (again,) = await group(claimer, book, 1)
     assert again.episode_uuid == first.episode_uuid
     book.forget()
-    assert await claimer.ends.lost.reconcile() == [first.episode_uuid]
+    assert await claimer.ends.reconcile() == [first.episode_uuid]
 
 
 # -- aborts that wait for the runner ---------------------------------------------------------------
@@ -217,7 +217,7 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(
     await claimer.ends.give_back(mine)
     book.forget()
     for _ in range(3):
-        assert await claimer.ends.lost.reconcile() == []
+        assert await claimer.ends.reconcile() == []
     assert server.requests["/abort_episode"] == 4
     server.release()
     await server.until(lambda: len(server.aborts) == 4)
@@ -236,9 +236,9 @@ async def test_a_search_does_not_repeat_its_own_aborts(
     strays = [one.episode_uuid for one in await group(claimer, book)]
     server.fail_always("/abort_episode", "stall")
     book.forget()
-    assert sorted(await claimer.ends.lost.reconcile()) == sorted(strays)
+    assert sorted(await claimer.ends.reconcile()) == sorted(strays)
     for _ in range(2):
-        assert await claimer.ends.lost.reconcile() == []
+        assert await claimer.ends.reconcile() == []
     assert server.requests["/abort_episode"] == 4
     server.release()
     assert await claimer.ends.tasks.drain(60)
@@ -263,7 +263,7 @@ async def test_an_abort_that_a_front_breaks_is_set_aside_for_as_long_as_the_serv
     book.forget()
     for seconds in (0.0, 280.0):
         skip(seconds)
-        assert await claimer.ends.lost.reconcile() == []
+        assert await claimer.ends.reconcile() == []
         assert server.requests["/abort_episode"] == 1
     skip(30.0)
     await server.until(lambda: not server.claimed())
@@ -277,7 +277,7 @@ async def test_a_return_after_the_end_raises_nothing(
     await claimer.close()
     server.fail_always("/abort_episode", "drop")
     assert await claimer.ends.give_back(held) == held
-    assert not claimer.ends.lost._searching
+    assert not claimer.ends._searching
     server.fail_always("/abort_episode", None)
     assert await claimer.ends.give_back(held) == []
     assert server.claimed() == []

@@ -37,7 +37,7 @@ async def test_closing_does_not_wait_for_the_second_search(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.ends.timeout = 1.0
-    claimer.ends.lost.search_again = 60.0
+    claimer.ends.search_again = 60.0
     server.fail_next("/claim_episode", "hang")
     await group(claimer, book, 1)
     await server.until(lambda: book.lost)
@@ -70,7 +70,7 @@ async def test_a_claim_executed_after_the_first_search_is_found_by_the_second(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
 ) -> None:
     claimer.ends.timeout = 1.0
-    claimer.ends.lost.search_again = 0.3
+    claimer.ends.search_again = 0.3
     server.fail_next("/claim_episode", "stall")
     episodes = await group(claimer, book, 1)
     await server.until(lambda: server.requests["/get_episode_buffer"] >= 1)
@@ -108,12 +108,12 @@ async def test_reconcile_only_gives_back_our_unknown_episodes(
     foreign, stray = await other.claim(), await client.claim()
     assert isinstance(foreign, Claimed)
     assert isinstance(stray, Claimed)
-    assert await claimer.ends.lost.reconcile() == [stray.episode_uuid] == book.lost
+    assert await claimer.ends.reconcile() == [stray.episode_uuid] == book.lost
     assert {r.uuid for r in server.claimed()} == uuids(episodes) | {foreign.episode_uuid}
-    assert await claimer.ends.lost.reconcile() == []
+    assert await claimer.ends.reconcile() == []
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await claimer.ends.lost.reconcile()
+        await claimer.ends.reconcile()
 
 
 async def test_reconcile_waits_for_claims_in_flight(
@@ -125,7 +125,7 @@ async def test_reconcile_waits_for_claims_in_flight(
     async with asyncio.TaskGroup() as tasks:
         claiming = tasks.create_task(group(claimer, book))
         await server.until(lambda: len(server.claims) == 4)
-        sweeping = tasks.create_task(claimer.ends.lost.reconcile())
+        sweeping = tasks.create_task(claimer.ends.reconcile())
         for _ in range(10):
             assert await claimer.client.can_continue(server.claims[0])
         server.release()
@@ -164,7 +164,7 @@ async def test_an_episode_that_came_back_to_us_is_not_swept(
         second = await group(claimer, book)
     assert uuids(second) == uuids(first)
     assert await claimer.ends.tasks.drain(60)
-    assert await claimer.ends.lost.reconcile() == []
+    assert await claimer.ends.reconcile() == []
     assert len(server.claimed()) == 4
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import ReadWriteLock, Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
-from ajet_swarm.episodes.holdings import ReadWriteLock
 from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.schemas import Claimed
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -29,7 +28,7 @@ async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
             await leave.wait()
 
     async def alone() -> None:
-        async with lock:
+        async with lock.alone():
             lines.append("alone")
 
     tasks.spawn(share("a"), "a")
@@ -51,9 +50,9 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     claimer = EpisodeClaimer(client, watcher)
 
     server.fail_next("/claim_episode", "late")
-    claiming = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "claim")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, nothing), "claim")
     await server.until(server.claimed)
-    looking = tasks.spawn(claimer.ends.lost.reconcile(), "look")
+    looking = tasks.spawn(claimer.ends.reconcile(), "look")
     await asyncio.sleep(0.02)
     assert not looking.done(), "the server has it in our name, and we do not know of it yet"
     server.release()
@@ -62,11 +61,11 @@ async def test_reconcile_waits_for_single_claims_in_flight(
     assert await looking == []
     assert server.claimed()
     claimer.ends.holdings.by_uuid.clear()
-    assert await claimer.ends.lost.reconcile() == [claimed.episode_uuid]
+    assert await claimer.ends.reconcile() == [claimed.episode_uuid]
     assert not server.claimed()
     server.fail_next("/get_episode_buffer", 500)
     with pytest.raises(SwarmError):
-        await claimer.ends.lost.reconcile()
+        await claimer.ends.reconcile()
     await claimer.ends.close()
 
 
@@ -79,20 +78,19 @@ async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_log
     caller_leaves: bool,
 ) -> None:
     claimer = EpisodeClaimer(client, watcher)
-    await claimer.ends.lock.acquire()
-    waiting = tasks.spawn(claimer.claim_one("train", 60, None, nothing), "waits")
-    await asyncio.sleep(0)
-    closing = tasks.spawn(claimer.refuse_claims(), "close")
-    await asyncio.sleep(0)
-    if caller_leaves:
-        waiting.cancel()
+    async with claimer.ends.lock.alone():
+        waiting = tasks.spawn(claimer.claim_one("train", 60, nothing), "waits")
         await asyncio.sleep(0)
-    claimer.ends.lock.release()
+        closing = tasks.spawn(claimer.refuse_claims(), "close")
+        await asyncio.sleep(0)
+        if caller_leaves:
+            waiting.cancel()
+            await asyncio.sleep(0)
     await closing
     with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
         await waiting
     with pytest.raises(SwarmError, match="closed"):
-        await claimer.claim_one("train", 60, None, nothing)
+        await claimer.claim_one("train", 60, nothing)
     await claimer.ends.close()
     failures = [one.getMessage() for one in caplog.records if "claims:" in one.getMessage()]
     assert not failures

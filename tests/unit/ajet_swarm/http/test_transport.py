@@ -14,14 +14,8 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.http import transport as module
 from ajet_swarm.http.interface import Request
-from ajet_swarm.http.transport import (
-    PIECE,
-    HttpTransport,
-    TimedOut,
-    TooLarge,
-    TransportError,
-    Unreachable,
-)
+from ajet_swarm.http.transport import PIECE, HttpTransport
+from ajet_swarm.protocol.errors import TimedOut, TooLarge, TransportError, Unreachable
 from tests.support.scripted.swarm import ScriptedSwarm
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -16,7 +16,7 @@ from ajet_swarm.runs.episodes import (
     run_episodes,
     run_episodes_until_all_complete,
 )
-from ajet_swarm.runs.executors import FOREVER, Retry, retry_with_backoff
+from ajet_swarm.runs.executors import Retry, retry_with_backoff
 from ajet_swarm.runs.record import RunRecord
 from tests.support.scripted.threaded_swarm import threaded_swarm
 
@@ -232,7 +232,7 @@ LOOP["itself"] = LOOP
 def test_invalid_outputs_are_not_retried_for_ever(value: Any) -> None:
     with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
         run = rollout(client, lambda task, api: value)
-        (done,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
+        (done,) = run_episodes([Task(task_id="t")], run, retry=Retry(tries=None))
         assert done.tries == 1
         assert isinstance(done.error, WrongUse)
         assert not swarm.server.claimed()
@@ -243,9 +243,9 @@ def test_an_invalid_claim_and_a_closed_client_are_not_retried_for_ever() -> None
     with threaded_swarm() as swarm:
         with SwarmClient(swarm.url) as client:
             run = rollout(client, lambda task, api: 1.0, discard_episode_timeout=-1)
-            (wrong,) = run_episodes([Task(task_id="t")], run, retry=FOREVER)
+            (wrong,) = run_episodes([Task(task_id="t")], run, retry=Retry(tries=None))
         (closed,) = run_episodes(
-            [Task(task_id="t")], rollout(client, lambda task, api: 1.0), retry=FOREVER
+            [Task(task_id="t")], rollout(client, lambda task, api: 1.0), retry=Retry(tries=None)
         )
     assert "discard_episode_timeout is -1" in str(wrong.error)
     assert "this client is closed" in str(closed.error)

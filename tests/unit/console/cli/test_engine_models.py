@@ -14,9 +14,9 @@ from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main, processes
 from console.cli.engine.backend import (
     check_backend,
-    engine_flags,
     have_own_model,
     have_smollm2,
+    model_flags,
     torch_model,
 )
 from console.cli.tree import parse
@@ -176,7 +176,7 @@ def test_a_model_on_disk_is_absolute(
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     args = parse(["run", "engine", "--backend", "torch", "--model", "./model"])
-    assert engine_flags(args)["engine__model"] == str(tmp_path / "model")
+    assert model_flags(args.backend, args.model)["engine__model"] == str(tmp_path / "model")
     assert torch_model(home, EngineSettings(backend="torch", model="model")) == str(
         tmp_path / "model"
     )

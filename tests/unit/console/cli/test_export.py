@@ -105,10 +105,10 @@ def test_a_home_without_a_journal_is_named(export: Cli, tmp_path: Path) -> None:
 def test_an_interrupt_leaves_no_file(
     export: Cli, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_: object, progress: ExportProgress) -> None:
+    def interrupt(progress: ExportProgress) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("console.cli.data.export._ProgressLine.show", interrupt)
+    monkeypatch.setattr(ExportProgress, "text", property(interrupt))
     file = tmp_path / "out" / "all.jsonl"
     assert "no file was written" in export.err("jsonl", file, code=130)
     assert not (tmp_path / "out").exists()

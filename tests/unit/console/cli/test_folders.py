@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from console.cli import main
-from console.cli.folders.debug_episode import FolderWatch, stamps
-from console.cli.folders.scaffold import known
-from console.cli.folders.skills import SKILLS
+from console.cli.episode import FolderWatch, stamps
+from console.cli.folders import SKILLS, known
 from tests.support.checks import missing
 from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText

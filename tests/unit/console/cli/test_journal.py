@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import core.journal.prune
-import core.journal.stats
 from core.bus import Bus
 from core.events import Event, GroupRated
 from core.journal.file import SCHEMA, SIBLINGS
@@ -25,6 +24,7 @@ from core.settings import load
 from tests.support.checks import missing
 from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.sample import group_events
+from tests.support.stored import replayed
 from tests.unit.console.cli.test_effective import proxy_of
 
 pytestmark = pytest.mark.slow
@@ -34,8 +34,7 @@ DAY = 86_400.0
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (core.journal.prune, core.journal.stats):
-        monkeypatch.setattr(module, "KEEP_GROUPS", 10)
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 10)
     monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 50)
 
 
@@ -163,5 +162,5 @@ async def test_prune_goes_through_a_running_proxy(async_cli: AsyncCli, tmp_path:
         shown = await async_cli.out("journal", "stats", "--home", home.root)
         assert "the history starts at" in shown
         await async_cli("journal", "check", "--home", home.root)
-        assert journal.load_state() == bus.state == journal.replayed_state()
+        assert journal.load_state() == bus.state == replayed(journal)
         made.context.pruner.close()

@@ -14,11 +14,11 @@ import pytest
 import console.cli
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
-from console.cli.common import confirm, say, say_json
+from console.cli.groups import rating_of
 from console.cli.options import Args
+from console.cli.output import confirm, say, say_json
 from console.cli.registry import Verb, verbs
 from console.cli.tree import parse, run_console
-from console.cli.votes import rating_of
 from console.session import filters
 from core.commands import validate
 from core.commands.plan_groups import find_group
@@ -243,12 +243,12 @@ def test_candidates_of_a_rating_are_numbered_from_1(
 def test_a_destructive_command_needs_confirmation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert confirm("Stop it", "all", yes=True)
-    with pytest.raises(UsageError, match=r"Stop it: .* lose all\. Add --yes"):
-        confirm("Stop it", "all", yes=False)
+    assert confirm("Stop it", ["It loses all."], yes=True)
+    with pytest.raises(UsageError, match=r"Stop it: .* It loses all\. Add --yes"):
+        confirm("Stop it", ["It loses all."])
     for answer, agrees in (("y\n", True), ("\n", False)):
         monkeypatch.setattr("sys.stdin", TerminalText(answer))
-        assert confirm("Stop it", "all", yes=False) is agrees
+        assert confirm("Stop it", ["It loses all."]) is agrees
     assert "Stop it? It loses all. [y/N]" in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ import pytest
 from ajet_swarm.api import watcher
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
-from console.cli.engine import probe
+from console.cli.engine import control
 from core.events import Event, Rewound, RunNamed
 from core.journal.file import SIBLINGS
 from core.journal.read_only import JournalFile
@@ -120,8 +120,8 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         await async_cli("runs", "pin", *place, "1")
         await async_cli("runs", "name", *place, "1", "x" * 81, code=1)
         assert "there is no run 9" in await async_cli.failed("runs", "name", *place, "9", "x")
-        with JournalFile(home.journal) as file:
-            (stored,) = file.load_state().engine_runs.runs
+        file = JournalFile(home.journal)
+        (stored,) = file.load_state().engine_runs.runs
         assert stored == bus.state.engine_runs.runs[0]
         assert stored.name.startswith("first [/b]")
         assert "\x1b" not in stored.name
@@ -139,7 +139,7 @@ def test_a_try_that_the_proxy_forgot_ends_with_an_error(
     cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: proxy)
-    monkeypatch.setattr(probe, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(control, "STOP_SECONDS", 0.1)
     assert "no longer has this try" in cli.failed("engine", "try", "hello", "--timeout", "0.1")
     assert [name for name, _ in proxy.sent] == ["engine.try", "engine.try_stop"]
 
@@ -165,7 +165,7 @@ def test_a_long_wait_prints_progress_lines_on_a_pipe(
     cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch, after: float, lines: str
 ) -> None:
     monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: Slow())
-    monkeypatch.setattr(probe, "PROGRESS_AFTER", after)
+    monkeypatch.setattr(control, "PROGRESS_AFTER", after)
     captured = cli.run("engine", "try", "hello")
     assert captured.err == lines
     assert "an answer" in captured.out

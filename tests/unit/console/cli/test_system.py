@@ -10,7 +10,7 @@ import pytest
 
 from console.cli import main
 from console.cli.system import web as served_page
-from console.cli.system.service import quoted
+from console.cli.system.shell import quoted
 from core.roles import Identity
 from core.runtime.access import AccessTokens
 from core.runtime.home import Home, Role

@@ -26,8 +26,8 @@ def exported(tmp_path: Path) -> Exporter:
         journal = tmp_path / "journal.db"
         journal.unlink(missing_ok=True)
         write_journal(journal, events)
-        with JournalFile(journal) as file:
-            report = export(file, ExportOptions(name, tmp_path / out, force=True, **options))
+        file = JournalFile(journal)
+        report = export(file, ExportOptions(name, tmp_path / out, force=True, **options))
         rows = [
             json.loads(line)
             for path in report.files

@@ -133,8 +133,8 @@ def test_a_folder_loads_with_its_types(journal: Path, tmp_path: Path, name: str)
     import datasets  # takes 0.6 s
 
     out = tmp_path / name
-    with JournalFile(journal) as file:
-        report = export(file, ExportOptions(name, out, split=parse_split("0.5/0.5")))
+    file = JournalFile(journal)
+    report = export(file, ExportOptions(name, out, split=parse_split("0.5/0.5")))
     loaded = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
     rows = {path.stem: count for path, count in report.files.items()}
     assert {side: loaded[side].num_rows for side in loaded} == rows
@@ -149,8 +149,8 @@ def test_a_late_tool_call_fits_the_types(journal: Path, tmp_path: Path, name: st
     import datasets  # takes 0.6 s
 
     out = tmp_path / name
-    with JournalFile(journal) as file:
-        (count,) = export(file, ExportOptions(name, out)).files.values()
+    file = JournalFile(journal)
+    (count,) = export(file, ExportOptions(name, out)).files.values()
     loaded = datasets.load_dataset(
         str(out), cache_dir=str(tmp_path / "cache"), chunksize=2_000, split="train"
     )

@@ -120,11 +120,11 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
     out = tmp_path / "pairs.jsonl"
     out.write_text("mine")
-    with JournalFile(path) as journal:
-        with pytest.raises(UsageError, match="--force"):
-            export(journal, ExportOptions("preference", out))
-        assert out.read_text() == "mine"
-        export(journal, ExportOptions("preference", out, force=True))
+    journal = JournalFile(path)
+    with pytest.raises(UsageError, match="--force"):
+        export(journal, ExportOptions("preference", out))
+    assert out.read_text() == "mine"
+    export(journal, ExportOptions("preference", out, force=True))
     assert "chosen" in out.read_text()
     assert (tmp_path / "pairs.md").exists()
 
@@ -145,7 +145,8 @@ def test_a_forced_export_deletes_the_files_of_the_replaced_one(exported: Exporte
 
 def test_a_cancelled_export_leaves_nothing(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
-    with JournalFile(path) as journal, pytest.raises(ExportCancelled):
+    journal = JournalFile(path)
+    with pytest.raises(ExportCancelled):
         export(journal, ExportOptions("preference", tmp_path / "a" / "b"), cancelled=lambda: True)
     assert [file.name for file in tmp_path.iterdir()] == ["journal.db"]
 
@@ -183,8 +184,8 @@ def test_damaged_rows_are_counted_and_said(tmp_path: Path) -> None:
     path = write_journal(tmp_path / "journal.db", events)
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("update rows set data=? where seq=(select max(seq) from rows)", (b"x" * 40,))
-    with JournalFile(path) as journal:
-        report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
+    journal = JournalFile(path)
+    report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
     assert report.damaged == 1
     assert "1 row of the journal cannot be read" in report.card.read_text()
 
@@ -196,8 +197,8 @@ def test_a_group_whose_texts_are_lost_is_left_out_and_counted(tmp_path: Path) ->
     )
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("delete from messages where id=1")
-    with JournalFile(path) as journal:
-        report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
+    journal = JournalFile(path)
+    report = export(journal, ExportOptions("preference", tmp_path / "pairs.jsonl"))
     assert (report.groups, report.left_out) == (1, {"texts that are missing in the journal": 1})
 
 
@@ -209,7 +210,8 @@ def test_the_survey_reports_progress_and_can_be_cancelled(
     events = [event for number in range(3) for event in ranked_group(f"g{number}")]
     path = write_journal(tmp_path / "journal.db", events)
     reports: list[ExportProgress] = []
-    with JournalFile(path) as journal, pytest.raises(ExportCancelled):
+    journal = JournalFile(path)
+    with pytest.raises(ExportCancelled):
         export(
             journal,
             ExportOptions("preference", tmp_path / "pairs.jsonl"),
@@ -300,6 +302,7 @@ def test_the_card_declares_provenance_for_each_format(
 def test_what_cannot_be_written_is_refused(tmp_path: Path, name: str, out: str, words: str) -> None:
     path = write_journal(tmp_path / "journal.db", ranked_group("g"))
     (tmp_path / "file").write_text("mine")
-    with JournalFile(path) as journal, pytest.raises(AjetError, match=words):
+    journal = JournalFile(path)
+    with pytest.raises(AjetError, match=words):
         export(journal, ExportOptions(name, tmp_path / out, force=True))
     assert (tmp_path / "file").read_text() == "mine"

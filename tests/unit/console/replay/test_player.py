@@ -84,17 +84,17 @@ async def test_the_end_shows_the_journals_state_and_nothing_is_written(
     before = _bytes(stored_journal.parent)
     stored_journal.parent.chmod(0o500)
     try:
-        with JournalFile(stored_journal) as file:
-            replay = Replay(file, 0, file.last_seq())
-            state = await replay.snapshot()
-            assert list(state.groups) == ["g0001", "g0002", "g0003"]
-            assert state.groups["g0003"].phase == "AWAITING_RATING"
-            assert (await replay.history(0, 10)).total == 3
-            assert await replay.group_events("g0002")
-            assert replay.at_end
-            assert replay.tempo.now() == pytest.approx(NOW + file.last_seq())
-            with pytest.raises(AjetError, match="this is a replay"):
-                await replay.command("group.abort", {"group_id": "g0003"})
+        file = JournalFile(stored_journal)
+        replay = Replay(file, 0, file.last_seq())
+        state = await replay.snapshot()
+        assert list(state.groups) == ["g0001", "g0002", "g0003"]
+        assert state.groups["g0003"].phase == "AWAITING_RATING"
+        assert (await replay.history(0, 10)).total == 3
+        assert await replay.group_events("g0002")
+        assert replay.at_end
+        assert replay.tempo.now() == pytest.approx(NOW + file.last_seq())
+        with pytest.raises(AjetError, match="this is a replay"):
+            await replay.command("group.abort", {"group_id": "g0003"})
     finally:
         stored_journal.parent.chmod(0o700)
     assert _bytes(stored_journal.parent) == before
@@ -107,8 +107,8 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
         journal.append(stamp(event, seq))
     await journal.durable(seq)
     content = path.read_bytes()
-    with JournalFile(path) as file:
-        assert list(file.load_state().groups) == ["g0001"]
+    file = JournalFile(path)
+    assert list(file.load_state().groups) == ["g0001"]
     assert path.read_bytes() == content
     # what a kill leaves behind, where nothing can be made beside it
     folder = tmp_path / "left"
@@ -117,8 +117,8 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
         shutil.copyfile(f"{path}{end}", folder / f"journal.db{end}")
     journal.close()
     before = _bytes(folder)
-    with JournalFile(folder / "journal.db") as file:
-        assert list(file.load_state().groups) == ["g0001"]
+    file = JournalFile(folder / "journal.db")
+    assert list(file.load_state().groups) == ["g0001"]
     after = _bytes(folder)
     assert {name: after[name] for name in before} == before
 
@@ -126,53 +126,53 @@ async def test_a_journal_can_be_read_while_it_is_written(tmp_path: Path) -> None
 async def test_events_are_played_in_order_at_their_times_to_the_same_end(
     stored_journal: Path,
 ) -> None:
-    with JournalFile(stored_journal) as file:
-        last = file.last_seq()
-        replay = Replay(file, 0, last, speed=1000.0)
-        session = Session(link=replay, read_only=True, clock=replay.tempo.now)
-        task = asyncio.get_running_loop().create_task(replay.run(session))
-        try:
-            async with asyncio.timeout(60):
-                while session.state.seq < last:
-                    await asyncio.sleep(0.005)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        whole = file.load_state()
-        assert list(session.state.groups) == list(whole.groups)
-        assert (session.state.totals, replay.forms[-1]) == (whole.totals, "REPLAY end")
-        assert any("will train" in line.text for line in session.logs("proxy"))
+    file = JournalFile(stored_journal)
+    last = file.last_seq()
+    replay = Replay(file, 0, last, speed=1000.0)
+    session = Session(link=replay, read_only=True, clock=replay.tempo.now)
+    task = asyncio.get_running_loop().create_task(replay.run(session))
+    try:
+        async with asyncio.timeout(60):
+            while session.state.seq < last:
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    whole = file.load_state()
+    assert list(session.state.groups) == list(whole.groups)
+    assert (session.state.totals, replay.forms[-1]) == (whole.totals, "REPLAY end")
+    assert any("will train" in line.text for line in session.logs("proxy"))
 
 
 async def test_events_after_the_span_are_not_played(stored_journal: Path) -> None:
     played: list[int] = []
-    with JournalFile(stored_journal) as file:
-        replay = Replay(file, 0, 3, speed=1000.0)
-        await replay.snapshot()
+    file = JournalFile(stored_journal)
+    replay = Replay(file, 0, 3, speed=1000.0)
+    await replay.snapshot()
 
-        async def play() -> None:
-            async for event in replay.events(0):
-                played.append(event.seq)
+    async def play() -> None:
+        async for event in replay.events(0):
+            played.append(event.seq)
 
-        task = asyncio.get_running_loop().create_task(play())
-        try:
-            while replay.tempo.running and len(played) < 4:
-                await asyncio.sleep(0)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    task = asyncio.get_running_loop().create_task(play())
+    try:
+        while replay.tempo.running and len(played) < 4:
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     assert played == [1, 2, 3]
 
 
 def test_runs_are_found_by_the_beginning_of_their_id(stored_journal: Path) -> None:
-    with JournalFile(stored_journal) as file:
-        assert [run.run_id for run in file.runs()] == ["run0", "run1"]
-        assert file.run("last").last == file.last_seq()
-        assert file.run("run0").last == file.run("run1").first - 1
-        with pytest.raises(UsageError, match="2 runs begin"):
-            file.run("run")
-        with pytest.raises(UsageError, match="no run begins"):
-            file.run("x")
+    file = JournalFile(stored_journal)
+    assert [run.run_id for run in file.runs()] == ["run0", "run1"]
+    assert file.run("last").last == file.last_seq()
+    assert file.run("run0").last == file.run("run1").first - 1
+    with pytest.raises(UsageError, match="2 runs begin"):
+        file.run("run")
+    with pytest.raises(UsageError, match="no run begins"):
+        file.run("x")
 
 
 def test_the_clock_pauses_runs_and_changes_its_speed() -> None:
@@ -212,8 +212,8 @@ def test_a_damaged_newer_or_foreign_file_is_a_clear_error(
     broken = tmp_path / "broken.db"
     shutil.copyfile(stored_journal, broken)
     _damaged(broken)
-    with pytest.raises(JournalError, match="cut short or damaged"), JournalFile(broken) as file:
-        file.load_state()
+    with pytest.raises(JournalError, match="cut short or damaged"):
+        JournalFile(broken).load_state()
     other = tmp_path / "other.db"
     db = sqlite3.connect(other)
     db.execute("create table t(x)")
@@ -278,16 +278,16 @@ async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
     for seq in range(1, 21):
         journal.append(stamp(RatingModeChanged(mode="off"), seq))
     await asyncio.to_thread(journal.close)
-    with JournalFile(path) as file:
-        replay = Replay(file, 0, 20)
-        session = Session(link=replay, read_only=True)
-        replay._reading.session = session
+    file = JournalFile(path)
+    replay = Replay(file, 0, 20)
+    session = Session(link=replay, read_only=True)
+    replay._reading.session = session
+    await replay.snapshot()
+    await asyncio.sleep(0)
+    assert session.steps["link"].detail == "20 of 20 events"
+    replay._reading.stop()
+    with pytest.raises(ReplayError, match="has ended"):
         await replay.snapshot()
-        await asyncio.sleep(0)
-        assert session.steps["link"].detail == "20 of 20 events"
-        replay._reading.stop()
-        with pytest.raises(ReplayError, match="has ended"):
-            await replay.snapshot()
 
 
 async def test_an_engine_run_is_shown_as_of_its_end(
@@ -298,16 +298,16 @@ async def test_an_engine_run_is_shown_as_of_its_end(
     for seq, event in enumerate([*run_events(1), *run_events(2, ends=False)], 1):
         journal.append(stamp(event, seq))
     await asyncio.to_thread(journal.close)
-    with JournalFile(path) as file:
-        first, second = file.load_state().engine_runs.runs
-        assert _span_of(file, 1, 0) == (first.first_seq - 1, first.last_seq - 1)
-        assert _span_of(file, 2, 0) == (second.first_seq - 1, file.last_seq())
-        with pytest.raises(UsageError, match="no engine run 3"):
-            _span_of(file, 3, 0)
-        with pytest.raises(UsageError, match="were pruned"):
-            _span_of(file, 1, first.last_seq)
-        replay = Replay(file, *_span_of(file, 1, 0), label="PAST RUN 1")
-        state = await replay.snapshot()
+    file = JournalFile(path)
+    first, second = file.load_state().engine_runs.runs
+    assert _span_of(file, 1, 0) == (first.first_seq - 1, first.last_seq - 1)
+    assert _span_of(file, 2, 0) == (second.first_seq - 1, file.last_seq())
+    with pytest.raises(UsageError, match="no engine run 3"):
+        _span_of(file, 3, 0)
+    with pytest.raises(UsageError, match="were pruned"):
+        _span_of(file, 1, first.last_seq)
+    replay = Replay(file, *_span_of(file, 1, 0), label="PAST RUN 1")
+    state = await replay.snapshot()
     assert (state.engine_runs.runs[0].running, state.servers["embedded"].state) == (True, "ROLLING")
     assert replay.forms[-1] == "PAST RUN 1 end"
 

@@ -108,6 +108,27 @@ def test_what_is_unknown_is_said() -> None:
     assert "not in the journal" in notes[2][1]
 
 
+def scored(number: int, *means: float, rewards: tuple[str, ...] = ("v1",)) -> EngineRun:
+    points = [RunPoint(step, mean) for step, mean in enumerate(means, 1)]
+    return replace(BARE, number=number, curve=points, rewards=list(rewards), last_step=99)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (scored(2, 0.6, 0.61, 0.62), "Run 2 is better by 0.40 ± 0.02: mean reward 0.21 and 0.61"),
+        (scored(2, 0.0, 0.1, 0.1), "Run 1 is better by 0.14"),
+        (scored(2, 0.1, 0.3, 0.2), "No run is better beyond noise (-0.01 ± 0.12)"),
+        (scored(2, 0.9), "not known: run 2 has fewer than 3 finished steps"),
+        (scored(2, 0.6, 0.6, 0.6, rewards=("v2",)), "not known: their rewards differ"),
+        (scored(2, rewards=()), "not known: run 2 scored no group"),
+    ],
+)
+def test_a_comparison_begins_with_which_run_is_better(other: EngineRun, words: str) -> None:
+    compared = compare(EngineRuns(), scored(1, 0.2, 0.21, 0.22), other)
+    assert words in "".join(rows_of(comparison(compared, NOW, 100, 30))[:1])
+
+
 FIRST = EngineRun(number=1, server="gpu", first_seq=1, began=NOW)
 
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from console.cli import reports as command
 from console.cli.options import Args
-from console.cli.rewards import report as command
 from console.models.alerts import action_for
 from console.screens.rewards.judges import figures_of, judge_head, judge_lines, judges_data
 from console.screens.rewards.model import figures, last_fault

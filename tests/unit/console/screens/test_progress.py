@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from console.screens.overview.sections import overview_line
 from console.screens.progress.model import (
     PromptChange,
     look_points,
@@ -12,16 +13,14 @@ from console.screens.progress.model import (
     prompt_changes,
     standing,
 )
-from console.screens.progress.summary import overview_line
 from console.screens.progress.text import (
+    PART_TABLE,
+    PROMPTS,
     detail_lines,
     head_lines,
     pair_lines,
-    parts_head,
     parts_lines,
     prompt_columns,
-    prompt_line,
-    prompts_head,
     verdict_lines,
 )
 from console.screens.progress.tries_text import answers
@@ -298,8 +297,8 @@ def _rows(events: list[Event], width: int = 60) -> list[str]:
     changes = prompt_changes(state_of(*events).progress[SERVER])
     columns = prompt_columns(changes)
     lines = [
-        prompts_head(width, columns),
-        *(prompt_line(change, width, columns) for change in changes),
+        PROMPTS.head(width, columns),
+        *(PROMPTS.row(change, width, columns) for change in changes),
     ]
     assert all(line_width(line) <= width for line in lines)
     return plain(lines)
@@ -336,7 +335,7 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         parts=(*PARTS[2:], *PARTS[:2]),
         left_out=("diversity: it compares with other answers", "pick"),
     )
-    rows = plain([parts_head(80), *parts_lines(shown, 80, {})])
+    rows = plain([PART_TABLE.head(80), *parts_lines(shown, 80, {})])
     assert rows == [
         " part                            before     now  change  verdict",
         " relevance                        0.420   0.710  +0.290  ▲ better",

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from console.cli import reports as command
 from console.cli.options import Args
-from console.cli.rewards import report as command
 from console.screens.rewards.model import (
     Digests,
     by_step,

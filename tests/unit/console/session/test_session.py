@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from ajet_swarm.common.errors import AjetError
+from console.models.alerts import current_alerts
 from console.session.app_state import Session
 from console.session.filters import parse
+from console.session.history import TEXT_PAGE, Unread, read_texts
 from console.session.logs import LogStore, LogTail
 from console.session.logs import parse as parse_line
-from console.session.open_ratings import current_alerts
-from console.session.unread import TEXT_PAGE, Unread, read_texts
 from core.events import (
     AlertRaised,
     GroupClosed,
@@ -85,6 +85,7 @@ def test_time_and_level_are_parsed_off_a_log_line() -> None:
     at, level, text = parse_line("2026-11-21 03:29:28,612 WARNING engine: slow", 5.0)
     assert (level, text) == ("warning", "engine: slow")
     assert time.strftime("%H:%M:%S", time.localtime(at)) == "03:29:28"
+    assert at % 1 == pytest.approx(0.612)
     assert parse_line("  File x", 5.0) == (5.0, "", "  File x")
     assert parse_line("2026-99-99 99:99:99 INFO x", 5.0) == (5.0, "", "2026-99-99 99:99:99 INFO x")
 
@@ -217,7 +218,7 @@ async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
 async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     from console.session.app_state import Session
 
-    monkeypatch.setattr("console.session.unread.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("console.session.history.RETRY_SECONDS", 0.0)
     link = FakeLink(many())
     session = Session(link=link, clock=Clock())
     session.state = decoded(link.state, 0)

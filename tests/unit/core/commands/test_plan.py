@@ -374,7 +374,7 @@ async def dry_run(api: Guarded, role: AccessRole, name: str, args: Mapping[str, 
     place = Args(home=file.parent, url=api.url, token_file=file)
     output().dry_run = True
     try:
-        message = await send_command(place, name, args)
+        message = (await send_command(place, name, args)).message
     except AjetError as error:
         return str(error)
     finally:

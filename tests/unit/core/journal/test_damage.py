@@ -182,7 +182,7 @@ def test_nothing_but_the_rows_of_the_page_is_lost(tmp_path: Path, place: str, lo
             bus = Bus(journal, "run2", journal.load_state())
             last = bus.publish(GroupNoted(group_id="g0", note="the last"))
             asyncio.run(journal.durable(last))
-            journal.disk.close()
+            journal._end_syncs()
             wal = Path(f"{path}-wal").read_bytes()
         Path(f"{path}-wal").write_bytes(wal)
     groups = groups_of(path) if not logged else []

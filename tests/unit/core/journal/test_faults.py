@@ -16,10 +16,12 @@ import core.journal.storage
 import core.journal.writer
 from core.bus import Bus
 from core.events import GroupClosed, GroupNoted, GroupOpened
+from core.journal import file as journal_file
 from core.journal.damage import open_journal
 from core.journal.file import JournalError
 from core.journal.storage import Job, JournalStorage
 from core.journal.writer import Journal
+from tests.support.stored import replayed
 
 FULL, ROOM = 40, 1_000_000
 """Pages of a file that is soon full, and of one that is not."""
@@ -34,16 +36,15 @@ class Small(Journal):
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Small]:
     monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
-    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(Small, "pages", FULL)
-    connect = JournalStorage.connect
+    connect = journal_file.connect
 
-    def small(storage: JournalStorage) -> sqlite3.Connection:
-        db = connect(storage)
+    def small(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
+        db = connect(path, timeout, mode)
         db.execute(f"pragma max_page_count={Small.pages}")
         return db
 
-    monkeypatch.setattr(JournalStorage, "connect", small)
+    monkeypatch.setattr(journal_file, "connect", small)
     monkeypatch.setattr(core.journal.writer, "RETRY", (0.02, 0.05))
     monkeypatch.setattr(core.journal.writer, "POLL", 0.02)
     with contextlib.closing(Small(tmp_path / "j.db")) as journal:
@@ -96,7 +97,7 @@ async def whole(journal: Journal, bus: Bus) -> None:
         await journal.durable(bus.state.seq)
     events = journal.events(0, 100_000)
     assert [event.seq for event in events] == list(range(1, bus.state.seq + 1))
-    assert journal.replayed_state() == journal.load_state() == bus.state
+    assert replayed(journal) == journal.load_state() == bus.state
 
 
 @pytest.mark.slow
@@ -285,18 +286,18 @@ def no_room() -> sqlite3.OperationalError:
 
 
 class Disk:
-    """Lets a journal be opened in the usual way, or only without an index beside it."""
+    """Lets a journal be opened in the usual way, or only for reading."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = True
-        connect = JournalStorage.connect
+        connect = journal_file.connect
 
-        def connected(storage: JournalStorage) -> sqlite3.Connection:
-            if self.full and not storage._without_index:
+        def connected(path: Path, timeout: float, mode: str = "ro") -> sqlite3.Connection:
+            if self.full and mode == "rw":
                 raise no_room()
-            return connect(storage)
+            return connect(path, timeout, mode)
 
-        monkeypatch.setattr(JournalStorage, "connect", connected)
+        monkeypatch.setattr(journal_file, "connect", connected)
 
 
 @pytest.fixture
@@ -331,7 +332,7 @@ async def test_a_start_on_a_full_disk(journal_path: Path, monkeypatch: pytest.Mo
         await until(lambda: bool(recovered))
         await bus.publish_durable(GroupNoted(group_id="g1", note="written"))
         assert [event.seq for event in journal.events()] == [1, 2, 3, 4]
-        assert journal.replayed_state() == bus.state
+        assert replayed(journal) == bus.state
         assert journal.error == ""
 
 
@@ -344,10 +345,10 @@ def disk_is_tried(journal: Journal) -> None:
 def test_another_fault_at_the_start_is_an_error(
     journal_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_: JournalStorage) -> sqlite3.Connection:
+    def refused(*_: object) -> sqlite3.Connection:
         raise sqlite3.OperationalError("unable to open database file")
 
-    monkeypatch.setattr(JournalStorage, "connect", refused)
+    monkeypatch.setattr(journal_file, "connect", refused)
     with pytest.raises(JournalError, match="cannot be opened"):
         Journal(journal_path)
 

@@ -239,25 +239,17 @@ def test_an_older_journal_that_cannot_be_renamed_stays(
     assert older.read_bytes() == before
 
 
-async def test_a_log_that_cannot_be_read_in_place_is_read_from_a_copy(
-    home: Home, tmp_path: Path
+def test_a_log_that_cannot_be_read_in_its_folder_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = Journal(home.journal)
-    bus = Bus(journal, "run")
-    await bus.publish_durable(GroupNoted(group_id="g1", note="in the log"))
-    place = tmp_path / "elsewhere"
-    place.mkdir()
-    for end in ("", "-wal"):
-        (place / f"journal.db{end}").write_bytes(Path(f"{home.journal}{end}").read_bytes())
-    journal.close()
-    (place / "journal.db-shm").mkdir()  # SQLite cannot create its index, as in a read-only folder
-    before = {file.name for file in place.iterdir()}
-    with JournalFile(place / "journal.db") as file:
-        assert file.last_seq() == 1
-        (event,) = file.events(0)
-        assert isinstance(event, GroupNoted)
-        assert event.note == "in the log"
-    assert {file.name for file in place.iterdir()} == before
+    def refused(*_: object, **more: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")  # as in a read-only folder
+
+    path = tmp_path / "journal.db"
+    Journal(path).close()
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    with pytest.raises(JournalError, match="copy it, with its `-wal`, to a folder of yours"):
+        JournalFile(path)
 
 
 def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 import core.journal.prune
-import core.journal.stats
 from core.bus import Bus
 from core.events import (
     DisagreementSettled,
@@ -36,12 +35,13 @@ from core.events import (
     VoteWithdrawn,
 )
 from core.journal.damage import find_damage, open_journal
-from core.journal.file import PAGE, base_of, mark
-from core.journal.prune import Pruner, Retention, Size, Spans, no_pins
+from core.journal.file import PAGE, base_of, connect, mark
+from core.journal.prune import Pruner, Retention, Size, Spans
 from core.journal.read_only import JournalFile
 from core.journal.stats import check_rows, journal_stats, plan_pruning
 from core.journal.writer import Journal
 from tests.support.sample import group_events
+from tests.support.stored import replayed
 
 pytestmark = pytest.mark.slow
 
@@ -115,7 +115,7 @@ class Filled:
     def check(self) -> None:
         """State, texts and pages are in order, now and after a restart."""
         journal, state = self.journal, self.bus.state
-        assert journal.replayed_state() == journal.load_state() == state
+        assert replayed(journal) == journal.load_state() == state
         for group_id in self.groups():
             whole = journal.group_events(group_id)
             assert "missing in the journal" not in repr(whole)
@@ -172,7 +172,7 @@ async def test_the_pruned_journal_goes_on_after_a_restart(filled: Filled) -> Non
     again = open_journal(filled.path)
     with contextlib.closing(again.journal):
         assert again.state == filled.bus.state
-        assert again.journal.replayed_state() == filled.bus.state
+        assert replayed(again.journal) == filled.bus.state
         Bus(again.journal, "run-2", again.state).publish(GroupMarked(group_id="g0061", marked=True))
 
 
@@ -181,7 +181,7 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
         filled.add(number, rated=number % 3 == 0)
         await filled.settled()
     full = filled.used()
-    with filled.journal.reading() as db:
+    with contextlib.closing(connect(filled.path, 5, "rw")) as db:
         db.execute("pragma wal_checkpoint(truncate)")
     size = filled.path.stat().st_size
     assert filled.prune(Retention(bytes=full + 1)).groups == 0
@@ -198,7 +198,7 @@ async def test_bytes_prune_the_oldest_and_rated_ones_last(filled: Filled) -> Non
     assert done.rated
     assert filled.groups() == [f"g{number:04}" for number in range(80, 90)]
     filled.check()
-    with filled.journal.reading() as db:
+    with contextlib.closing(connect(filled.path, 5, "rw")) as db:
         db.execute("pragma wal_checkpoint(truncate)")
         (messages,) = db.execute("select count(*) from messages").fetchone()
     assert messages == 11  # of 91: each group has its own, and one that all share
@@ -219,7 +219,7 @@ async def test_an_unexpected_error_does_not_end_the_pruning(
     def pinned() -> Spans:
         if faults:
             raise faults.pop(0)
-        return no_pins()
+        return ()
 
     def note(error: Exception | None) -> None:
         changes.append(error)
@@ -255,10 +255,7 @@ async def test_a_file_pruned_for_its_size_has_room_for_the_next_events(filled: F
     filled.check()
 
 
-async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
+async def test_groups_of_a_pinned_run_stay_until_it_is_unpinned(filled: Filled) -> None:
     states = {10: "ROLLING", 15: "OFFLINE", 20: "ROLLING"}
     for number in range(45):
         if number in states:
@@ -406,20 +403,19 @@ async def test_a_pruned_journal_is_replayed_from_where_it_begins(filled: Filled)
         filled.add(number, rated=number == 5)
         await filled.settled()
     filled.prune(Retention(days=70.5))
-    with JournalFile(filled.path) as file:
-        assert file._copy is None
-        base = file.base()
-        assert base is not None
-        last = file.last_seq()
-        (run,) = file.runs()
-        assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
-        assert file.load_state() == filled.bus.state
-        begun = file.load_state(base.seq)
-        assert begun.seq == base.seq
-        events = file.events(base.seq, 10_000)
-        assert [event.seq for event in events] == list(range(base.seq + 1, last + 1))
-        assert file.page(0, 50, last).start == 29
-        assert file.group_events("g0005", last)
+    file = JournalFile(filled.path)
+    base = file.base()
+    assert base is not None
+    last = file.last_seq()
+    (run,) = file.runs()
+    assert (run.run_id, run.first, run.last) == ("run", base.seq + 1, last)
+    assert file.load_state() == filled.bus.state
+    begun = file.load_state(base.seq)
+    assert begun.seq == base.seq
+    events = file.events(base.seq, 10_000)
+    assert [event.seq for event in events] == list(range(base.seq + 1, last + 1))
+    assert file.page(0, 50, last).start == 29
+    assert file.group_events("g0005", last)
 
 
 async def test_a_damaged_pruned_journal_counts_what_is_missing(filled: Filled) -> None:
@@ -548,7 +544,6 @@ async def test_groups_of_the_inbox_stay_up_to_their_limit(
     for number in range(60):
         filled.add(number)
         await filled.settled()
-    monkeypatch.setattr(core.journal.stats, "KEEP_GROUPS", 10)
     inbox = [f"g{number:04}" for number in range(4)]
     pruner = Pruner(filled.journal, Retention(days=70.5), rest=0.0, inbox=lambda: list(inbox))
     with filled.journal.reading() as db:

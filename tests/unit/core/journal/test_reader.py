@@ -95,14 +95,14 @@ async def test_groups_that_overlap_and_one_that_never_ends(tmp_path: Path) -> No
 def test_groups_that_overlap_come_in_the_order_of_their_ends(tmp_path: Path) -> None:
     slow, quick = ranked_group("slow"), ranked_group("quick")
     path = write_journal(tmp_path / "j.db", [*slow[:3], *quick, *slow[3:]])
-    with JournalFile(path) as journal:
-        groups = list(journal.closed_groups())
-        assert [group.group_id for group in groups] == ["quick", "slow"]
-        for group in groups:
-            state = State()
-            for event in group.events:
-                reduce(state, event)
-            assert state.groups[group.group_id] == journal.group(group.group_id)
+    journal = JournalFile(path)
+    groups = list(journal.closed_groups())
+    assert [group.group_id for group in groups] == ["quick", "slow"]
+    for group in groups:
+        state = State()
+        for event in group.events:
+            reduce(state, event)
+        assert state.groups[group.group_id] == journal.group(group.group_id)
 
 
 def test_events_after_the_end_belong_to_the_group(
@@ -112,26 +112,24 @@ def test_events_after_the_end_belong_to_the_group(
     edits = [GroupEdited(group_id=f"g{n}", index=0, edited=f"text {n}") for n in range(3)]
     groups = [event for n in range(3) for event in ranked_group(f"g{n}")]
     path = write_journal(tmp_path / "j.db", [*groups, *edits])
-    with JournalFile(path) as journal:
-        last = [group.events[-1] for group in journal.closed_groups()]
-        assert [event.edited for event in last if isinstance(event, GroupEdited)] == [
-            "text 0",
-            "text 1",
-            "text 2",
-        ]
-        until = edits_begin = journal.last_seq() - 3
-        assert all(
-            event.seq <= edits_begin
-            for group in journal.closed_groups(until)
-            for event in group.events
-        )
+    journal = JournalFile(path)
+    last = [group.events[-1] for group in journal.closed_groups()]
+    assert [event.edited for event in last if isinstance(event, GroupEdited)] == [
+        "text 0",
+        "text 1",
+        "text 2",
+    ]
+    until = edits_begin = journal.last_seq() - 3
+    assert all(
+        event.seq <= edits_begin for group in journal.closed_groups(until) for event in group.events
+    )
 
 
 def test_long_texts_are_whole(tmp_path: Path) -> None:
     question, answer = "long question " * 500, "long answer " * 500
     path = write_journal(tmp_path / "j.db", ranked_group("g", question, [answer, "b"]))
-    with JournalFile(path) as journal:
-        (group,) = journal.closed_groups()
+    journal = JournalFile(path)
+    (group,) = journal.closed_groups()
     opened = group.events[0]
     assert isinstance(opened, GroupOpened)
     assert opened.query == question
@@ -141,11 +139,11 @@ def test_long_texts_are_whole(tmp_path: Path) -> None:
 def test_groups_that_are_open_or_closed_later_do_not_come(tmp_path: Path) -> None:
     events = [*ranked_group("g0"), *ranked_group("g1")[:-1], *ranked_group("g2")]
     path = write_journal(tmp_path / "j.db", events)
-    with JournalFile(path) as journal:
-        assert [group.group_id for group in journal.closed_groups()] == ["g0", "g2"]
-        until = journal.last_seq() - 1
-        assert [group.group_id for group in journal.closed_groups(until)] == ["g0"]
-        assert journal.survey().groups == 3
+    journal = JournalFile(path)
+    assert [group.group_id for group in journal.closed_groups()] == ["g0", "g2"]
+    until = journal.last_seq() - 1
+    assert [group.group_id for group in journal.closed_groups(until)] == ["g0"]
+    assert journal.survey().groups == 3
 
 
 def test_a_survey_finds_every_probe_prompt_and_training_run(tmp_path: Path) -> None:
@@ -159,8 +157,8 @@ def test_a_survey_finds_every_probe_prompt_and_training_run(tmp_path: Path) -> N
         TrainingRunIdentified(server="embedded", number=2, name="math.2", start="base"),
     ]
     path = write_journal(tmp_path / "j.db", events)
-    with JournalFile(path) as journal:
-        facts = journal.survey()
+    journal = JournalFile(path)
+    facts = journal.survey()
     assert [prompt.id for prompt in facts.probes] == ["a", "b"]
     assert facts.runs == {("embedded", 2): ("math.2", "base")}
 
@@ -169,19 +167,19 @@ def test_a_survey_finds_every_probe_prompt_and_training_run(tmp_path: Path) -> N
 def test_a_survey_counts_damaged_rows(tmp_path: Path, query: str) -> None:
     groups = [*ranked_group("g0", query), *ranked_group("g1", query)]
     path = write_journal(tmp_path / "j.db", groups)
-    with JournalFile(path) as journal:
-        assert journal.survey().damaged == 0
+    journal = JournalFile(path)
+    assert journal.survey().damaged == 0
     damage_first_row(path)
-    with JournalFile(path) as journal:
-        assert journal.survey().damaged == 1
+    journal = JournalFile(path)
+    assert journal.survey().damaged == 1
 
 
 def test_a_group_whose_texts_are_lost_is_marked(tmp_path: Path) -> None:
     long = "a question of more than a hundred bytes, which the journal stores apart " * 3
     path = write_journal(tmp_path / "j.db", [*ranked_group("g0", long), *ranked_group("g1")])
-    with JournalFile(path) as journal:
-        assert [group.lost_texts for group in journal.closed_groups()] == [False, False]
+    journal = JournalFile(path)
+    assert [group.lost_texts for group in journal.closed_groups()] == [False, False]
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         assert db.execute("delete from messages where id=1").rowcount
-    with JournalFile(path) as journal:
-        assert [group.lost_texts for group in journal.closed_groups()] == [True, False]
+    journal = JournalFile(path)
+    assert [group.lost_texts for group in journal.closed_groups()] == [True, False]

@@ -27,6 +27,7 @@ from core.state import State
 from core.state.common import Dirty, Handlers
 from core.state.group import GROUP_HANDLERS
 from tests.support.sample import group_events
+from tests.support.stored import replayed
 
 
 def _fail(*_: object) -> Dirty:
@@ -60,17 +61,17 @@ def test_a_journal_with_faulty_events_is_opened(faulty: tuple[Path, State]) -> N
     assert not state.alerts
     opened = open_journal(path)
     with contextlib.closing(opened.journal):
-        assert opened.state == state == opened.journal.replayed_state()
+        assert opened.state == state == replayed(opened.journal)
 
 
 def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
     path, state = faulty
-    with JournalFile(path) as file:
-        assert file.load_state() == state
-        page = file.page(0, 5)
-        assert [group.phase for group in page.groups] == ["DONE"] * 5
-        builder = RecordBuilder(file.survey().runs)
-        built = [builder.build(group) for group in file.closed_groups()]
+    file = JournalFile(path)
+    assert file.load_state() == state
+    page = file.page(0, 5)
+    assert [group.phase for group in page.groups] == ["DONE"] * 5
+    builder = RecordBuilder(file.survey().runs)
+    built = [builder.build(group) for group in file.closed_groups()]
     assert len([one for one in built if one is not None]) == 30
 
 
@@ -83,7 +84,7 @@ def test_faulty_events_are_pruned(
     with contextlib.closing(Journal(path)) as journal:
         pruner = Pruner(journal, Retention(), rest=0.0)
         assert pruner.prune(Retention(bytes=1)).groups > 10
-        assert journal.replayed_state() == state
+        assert replayed(journal) == state
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("an unexpected fault"), KeyboardInterrupt()])

@@ -42,7 +42,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.journal.storage, "RETRY_BUSY", 0.02)
     monkeypatch.setattr(core.journal.storage, "BUSY", 0.02)
 
 
@@ -145,7 +144,7 @@ async def test_a_short_stall_of_the_disk_is_not_reported(
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(bus.publish_durable(opened("g0")))
         await until(lambda: disk.held)
-        journal.disk.check_stall()
+        journal.check_stall()
         assert not journal.error
         disk.writable.set()
     assert waiting.done()
@@ -161,21 +160,21 @@ async def test_a_long_stall_is_reported_and_close_does_not_wait_for_it(
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
-        journal.disk.check_stall()
+        journal.check_stall()
         assert "to the disk: it has not answered for" in journal.error
         with pytest.raises(JournalError, match="not answered"):  # nothing new is trained on
             await bus.publish_committed(opened("g1"))
-        journal.disk.check_stall()
+        journal.check_stall()
         await asyncio.sleep(0)
         assert not waiting.done()
         assert len(reports.all) == 1
         monkeypatch.setattr(core.journal.writer, "HOPELESS", 0.0)
-        journal.disk.check_stall()
+        journal.check_stall()
     disk.writable.set()
     await until(lambda: reports.last == "well")
     assert reports.all[1:] == ["well"]
     await journal.durable(bus.state.seq)  # g0 and g1 among them
-    journal.disk.check_stall()
+    journal.check_stall()
     assert len(reports.all) == 2
 
 
@@ -197,7 +196,7 @@ async def test_a_commit_that_waits_for_the_disk_is_not_waited_for(
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             tasks.create_task(expect_journal_error(bus, "g1", committed=True))
             await until(held.is_set)
-            journal.disk.check_stall()
+            journal.check_stall()
         assert "to the disk: it has not answered for" in journal.error
         assert len(reports.all) == 1
         writable.set()
@@ -216,7 +215,7 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(expect_journal_error(bus, "g0"))
         await until(lambda: disk.held)
-        journal.disk.check_stall()
+        journal.check_stall()
         disk.writable.set()
     await until(lambda: "Input/output" in journal.error)
     syncs = disk.syncs

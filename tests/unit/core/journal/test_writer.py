@@ -21,6 +21,7 @@ from core.journal.file import JournalError
 from core.journal.storage import JournalStorage
 from core.journal.writer import Journal
 from core.state import GROUP_CAP
+from tests.support.stored import replayed
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ async def test_state_after_reopening_equals_the_state_before(tmp_path: Path) -> 
     journal.close()
 
     again = Journal(tmp_path / "j.db")
-    assert again.load_state() == bus.state == again.replayed_state()
+    assert again.load_state() == bus.state == replayed(again)
     assert len(bus.state.groups) == GROUP_CAP
     assert bus.state.totals.done == GROUP_CAP + 20
     again.close()
@@ -59,7 +60,7 @@ async def test_a_snapshot_gives_the_same_state_as_all_events(tmp_path: Path) -> 
     journal.append_snapshot(bus.state)
     bus.publish(GroupNoted(group_id="g1", note="later"))
     await journal.durable(bus.state.seq)
-    assert journal.load_state() == journal.replayed_state() == bus.state
+    assert journal.load_state() == replayed(journal) == bus.state
     assert bus.state.groups["g1"].note == "later"
     journal.close()
 

@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.dialects.errors import ApiError
-from core.dialects.request import public_answer, text_deltas, usage_of, valid_text
+from core.dialects.request import text_deltas, usage_of, valid_text
 from core.dialects.responses.tools import custom_arguments, custom_input
 from core.dialects.validation import flag, integer, number
+from core.dialects.writer import apply_tool_choice
 from proxy.dialects.chat.request import CHAT
 from proxy.dialects.client_marks import session_of
 from proxy.dialects.messages import MESSAGES, count_body, read_count, read_messages
 from proxy.dialects.request import ChatRequest, decode, join_key, last_user_text, request_id, trains
 from proxy.http.errors import overloaded
-from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, HELLO, JSON, made, read
+from tests.unit.proxy.dialects.forms import BODIES, DIALECTS, HELLO, JSON, TOOLS, chat, made, read
 
 KIND = "application/json"
 
@@ -103,24 +104,22 @@ def test_a_public_answer_is_read_from_any_upstreams_completion() -> None:
     assert made({"content": "\ud83d\ude00\ud83d"}).content == "\U0001f600\ufffd"
 
 
-def test_call_ids_are_stable() -> None:
+def test_call_ids_are_stable_and_unique() -> None:
     calls: list[Any] = [
         {"id": "a", "function": {"name": "f", "arguments": {"x": 1}}},
         {"id": "a", "function": {"name": "f", "arguments": ""}},
         {"function": None},
         "no call",
     ]
-    one, again = made({"tool_calls": calls}), made({"tool_calls": calls})
+    request = chat(tools=TOOLS)
+    (one,) = apply_tool_choice([made({"tool_calls": calls})], request)
+    (again,) = apply_tool_choice([made({"tool_calls": calls})], request)
     ids = [call["id"] for call in one.tool_calls]
     assert ids[0] == "a"
     assert len(set(ids)) == 3
     assert ids == [call["id"] for call in again.tool_calls]
     result = [call["function"]["arguments"] for call in one.tool_calls]
     assert result == ['{"x":1}', "{}", "{}"]
-    nameless = {"choices": [{"message": {"tool_calls": calls}}]}
-    assert (
-        public_answer(nameless).tool_calls[1]["id"] != public_answer(nameless).tool_calls[1]["id"]
-    )
 
 
 def test_usage_of_several_choices() -> None:

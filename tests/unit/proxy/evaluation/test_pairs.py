@@ -263,8 +263,8 @@ async def test_figures_are_those_of_the_votes_in_order(w: World, pairs: PairRati
 @pytest.mark.slow
 async def test_a_vote_is_committed_before_its_answer(w: World, pairs: PairRating) -> None:
     pair_id = await rated(pairs)
-    with JournalFile(w.context.journal.path) as file:  # what a kill -9 now would leave
-        (result,) = file.load_state().progress["s"].pairs.pairs  # type: ignore[union-attr]
+    file = JournalFile(w.context.journal.path)  # what a kill -9 now would leave
+    (result,) = file.load_state().progress["s"].pairs.pairs  # type: ignore[union-attr]
     assert result.pair_id == pair_id
     restarted = again(w, 9)
     for _ in range(16):

@@ -229,7 +229,7 @@ async def test_an_episode_that_another_look_claims_before_the_return_is_answered
         assert claimed.episode_uuid == before.episode_uuid
         w.swarm.release()
         await closing
-        assert await w.server.claimer.ends.lost.reconcile() == []
+        assert await w.server.claimer.ends.reconcile() == []
         assert w.swarm.claimed()
     assert len(w.swarm.aborts) == 2
     assert not w.server.claimer.ends.holdings.by_uuid

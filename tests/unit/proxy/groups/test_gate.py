@@ -241,6 +241,27 @@ async def test_a_user_who_waits_for_his_rating_does_not_give_way(w: World) -> No
     assert w.group(waiter).phase == "AWAITING_RATING"
 
 
+async def test_a_held_vote_decides_the_answer_at_the_budget(tmp_path: Path) -> None:
+    async with world(tmp_path, configured=mode("hold", window=600.0)) as w:
+        w.console()
+        ticket = await w.ask()
+        [group] = await w.until(lambda: open_groups(w))
+        automatic = [candidate.auto_reward or 0.0 for candidate in group.candidates]
+        chosen = automatic.index(min(automatic))
+        await w.commands.rate(group.group_id, "best", (chosen,))
+        assert (await w.reply(ticket, 10_000.0)).index == chosen
+
+
+async def test_a_request_asked_again_by_the_operator_ends_no_group(tmp_path: Path) -> None:
+    async with full(tmp_path) as w:
+        groups = open_groups(w)
+        await w.commands.rerun(groups[0].group_id)
+        await let(60.0, w)
+        assert {group.phase for group in groups} == {"AWAITING_RATING"}
+        await w.commands.rate(groups[0].group_id, "best", (2,))
+        await w.until(lambda: len(w.state.groups) == 5 and len(open_groups(w)) == 4)
+
+
 # --- the mock user ------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import ajet_swarm.api.watcher
-import ajet_swarm.episodes.holdings
+import ajet_swarm.episodes.ends
 from ajet_swarm.episodes.queue import QueueEntry
 from core.dialects.errors import ApiError
 from core.events import CandidateFailed
@@ -23,7 +23,7 @@ ROUTES = ("/claim_episode", "/v1/chat/completions", "/get_engine_status", "/abor
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ajet_swarm.api.watcher, "GONE_FOR", 0.3)
     monkeypatch.setattr(ajet_swarm.api.watcher, "FROZEN_FOR", 0.5)
-    monkeypatch.setattr(ajet_swarm.episodes.holdings, "RECORDS_TIMEOUT", 0.3)
+    monkeypatch.setattr(ajet_swarm.episodes.ends, "RECORDS_TIMEOUT", 0.3)
 
 
 @pytest.fixture

@@ -246,7 +246,7 @@ async def test_claims_that_a_frozen_server_makes_later_are_returned_too(
         await w.until(lambda: swarm.requests["/claim_episode"] == 4)
         w.kill()
     async with world(tmp_path, swarm, recover=False) as w:
-        w.server.claimer.ends.lost.search_again = 0.3
+        w.server.claimer.ends.search_again = 0.3
         await w.groups.recover()
         assert not swarm.claims
         swarm.release()

@@ -186,10 +186,10 @@ async def test_an_abort_that_waits_for_the_runner_is_sent_once(w: World) -> None
     await w.until(lambda: w.swarm.requests["/abort_episode"] == 4)
     skip(35.0)
     await w.closed()
-    w.server.claimer.ends.lost.search_soon()
+    w.server.claimer.ends.search_soon()
     before = w.swarm.requests["/get_episode_buffer"]
     await w.until(lambda: w.swarm.requests["/get_episode_buffer"] > before)
-    assert await w.server.claimer.ends.lost.reconcile() == []
+    assert await w.server.claimer.ends.reconcile() == []
     assert w.swarm.requests["/abort_episode"] == 4
     w.swarm.release()
     await w.until(lambda: not w.swarm.claimed())
@@ -299,7 +299,7 @@ async def test_an_eval_end_in_flight_is_not_aborted(w: World) -> None:
     stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
     assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
     await w.closed()
-    assert await w.server.claimer.ends.lost.reconcile() == []
+    assert await w.server.claimer.ends.reconcile() == []
     w.swarm.release()
     await w.until(lambda: not w.swarm.claimed())
     assert not w.swarm.aborts
@@ -331,7 +331,7 @@ async def test_an_eval_end_in_flight_is_not_aborted_by_the_next_start(tmp_path: 
             await w.until(lambda: swarm.requests["/end_episode"] == 1)
         async with world(tmp_path, swarm) as w:
             assert not w.group(ticket).open
-            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert await w.server.claimer.ends.reconcile() == []
             swarm.release()
             await w.until(lambda: not swarm.claimed())
         assert not swarm.aborts
@@ -351,7 +351,7 @@ async def test_a_claim_after_an_eval_end_is_returned_by_the_next_start(tmp_path:
         again = {"client_uuid": "me", "episode_type": "eval", "discard_episode_timeout": 240}
         assert swarm.claim(again)["success"]
         async with world(tmp_path, swarm) as w:
-            assert await w.server.claimer.ends.lost.reconcile() == []
+            assert await w.server.claimer.ends.reconcile() == []
             skip(END_IN_FLIGHT)
             await w.until(lambda: not swarm.claimed())
         assert len(swarm.aborts) == 1
@@ -499,7 +499,7 @@ def front(monkeypatch: pytest.MonkeyPatch) -> None:
 async def swept(w: World) -> None:
     """Wait for the sweep after the group, then sweep again."""
     await w.server.watcher.refresh(20)
-    assert await w.server.claimer.ends.lost.reconcile() == []
+    assert await w.server.claimer.ends.reconcile() == []
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 from ajet_swarm.common.errors import AjetError
 from console.cli.setup import config
-from console.cli.setup.question import Situation
+from console.cli.setup.question import Draft
 from core.runtime.home import Home
 from core.settings import edit, load
 
@@ -22,16 +22,18 @@ ANSWERS = {
 }
 
 
-def situation(root: Path) -> Situation:
-    """The situation of a home."""
-    return Situation.of(Home.at(root), root)
+def draft(root: Path, *changed: str, **answers: str) -> Draft:
+    """The draft of a home; `changed` are the new answers, all of them by default."""
+    made = Draft.of(Home.at(root), root)
+    made.answers, made.changed = {**ANSWERS, **answers}, set(changed or ANSWERS)
+    return made
 
 
 def test_the_settings_are_the_last_file_and_an_error_restores_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = situation(tmp_path / "home")
-    texts = config.planned(one, ANSWERS, set(ANSWERS))
+    one = draft(tmp_path / "home")
+    texts = config.planned(one)
     assert list(texts) == [one.judge_file, one.home.config]
     real = edit.write
 
@@ -51,13 +53,11 @@ def test_the_settings_are_the_last_file_and_an_error_restores_all(
 
 
 def test_a_judge_is_changed_in_its_file_and_other_lines_stay(tmp_path: Path) -> None:
-    one = situation(tmp_path)
-    config.apply(one.home, config.planned(one, ANSWERS, set(ANSWERS)))
+    one = draft(tmp_path)
+    config.apply(one.home, config.planned(one))
     text = one.judge_file.read_text().replace("weight: 1", "weight: 0.5  # mine")
     one.judge_file.write_text(text)
-    one = situation(tmp_path)
-    changed = {**ANSWERS, "judge_model": "small"}
-    texts = config.planned(one, changed, {"judge_model"})
+    texts = config.planned(draft(tmp_path, "judge_model", judge_model="small"))
     assert list(texts) == [one.judge_file]
     assert texts[one.judge_file] == text.replace("big", "small")
 
@@ -66,8 +66,8 @@ def test_an_unknown_shape_is_left_alone_and_the_line_to_write_named(tmp_path: Pa
     tmp_path.chmod(0o700)
     file = tmp_path / "config.yaml"
     file.write_text("engine: &one {port: 1}\nrating: {mode: &m hold}\nproxy: {answer: best}\n")
-    config.apply(Home.at(tmp_path), config.planned(situation(tmp_path), ANSWERS, {"engine"}))
+    config.apply(Home.at(tmp_path), config.planned(draft(tmp_path, "engine")))
     assert file.read_text().endswith('swarm_url: "embedded"\n')
     file.write_text("swarm_url:\n  a: http://h:1\n")
     with pytest.raises(AjetError, match='Set by hand: swarm_url: "embedded"'):
-        config.planned(situation(tmp_path), ANSWERS, {"engine"})
+        config.planned(draft(tmp_path, "engine"))

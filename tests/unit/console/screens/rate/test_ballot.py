@@ -75,6 +75,28 @@ def test_equal_scores_wait_for_enter_and_say_that_they_are_dead() -> None:
         ballot.digit(1)
 
 
+def test_the_last_answer_of_a_ranking_follows_an_equal_one() -> None:
+    ballot = Ballot(group(texts=["a", "b", "c", "b"]), one_key=True)
+    ballot.start("ranking")
+    first, second, third = (ballot.shown.index(index) + 1 for index in (0, 1, 2))
+    for key in (first, second, third):
+        ballot.digit(key)
+    vote = ballot.vote()
+    assert vote == Vote("ranking", order=(0, 1, 3, 2))
+    assert ballot.rewards(vote) == pytest.approx((1.0, 0.5, 0.0, 0.5))
+
+
+def test_enter_says_what_a_half_typed_rating_lacks() -> None:
+    ballot = Ballot(group(), one_key=True)
+    assert ballot.lacking() == "A digit votes, without Enter"
+    ballot.start("scores")
+    ballot.digit(5)
+    ballot.digit(5)
+    assert ballot.lacking() == "2 answers lack a score"
+    ballot.digit(5)
+    assert ballot.lacking() == "1 answer lacks a score"
+
+
 @pytest.mark.parametrize(("kind", "value"), [("tie", "0.50"), ("bad", "0.00")])
 def test_tie_and_bad_warn_of_a_dead_group_before_sending(kind: str, value: str) -> None:
     ballot = Ballot(group())

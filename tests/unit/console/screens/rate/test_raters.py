@@ -147,7 +147,7 @@ def test_agreement_is_shown_with_number_and_interval() -> None:
     assert "31 of 42, 74 % (59-85 %)" in result
     assert "by chance 25 %" in result
     assert "no second vote yet" in result
-    assert "have not sent a vote" in text_of(summary_lines(None))
+    assert "no vote on a complete group" in text_of(summary_lines(None))
     stats.repeats, stats.repeated = 5, 4
     assert "4 of 5, 80 %" in second_words("the same as before", stats)
 

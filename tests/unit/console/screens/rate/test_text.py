@@ -1,13 +1,26 @@
 """The rating screen as lines."""
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
+from textual.binding import Binding
 
+from console.app import ConsoleApp
 from console.models.alerts import alerts_by_urgency, stall_words
 from console.screens.group.card import Card, body, head
 from console.screens.rate.ballot import Ballot
-from console.screens.rate.last_vote import last_vote_line
-from console.screens.rate.model import RatingFigures, RatingProgress
+from console.screens.rate.inbox.keys import InboxKeys
+from console.screens.rate.keys import RateGroupKeys
+from console.screens.rate.last_vote import last_vote_line, vote_rows
+from console.screens.rate.model import (
+    TAG_LETTERS,
+    RatingFigures,
+    RatingProgress,
+    session_figures,
+    tag_keys,
+)
+from console.screens.rate.screen import RateScreen
 from console.screens.rate.text import (
     answer_head,
     banner_line,
@@ -24,6 +37,8 @@ from console.screens.rate.text import (
     rows_left,
     session_lines,
 )
+from console.screens.rate.tools import AnswerKeys, RaterTools
+from console.screens.rate.voting import Voting
 from console.session.app_state import Session
 from console.text.lines import bar_pieces, line_width
 from core.events import (
@@ -31,20 +46,26 @@ from core.events import (
     EngineChanged,
     Event,
     GroupClosed,
+    GroupLost,
     GroupRated,
     GroupSealed,
+    MockFinished,
     MockRetried,
+    MockRowDone,
     MockStarted,
     RatingAwaited,
+    RatingModeChanged,
     RatingUndone,
     ScoringAbstained,
+    UpdateDone,
 )
 from core.events.mock import WAITS_FOR_VOTES
+from core.settings import RatingSettings
 from core.state import Group, Rating, reduce
 from tests.support.alerts import two_hold_up
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
-from tests.support.ratings import late, missed, queue_of, waiting_state
+from tests.support.ratings import late, missed, queue_of, rated_state, sent, waiting_state
 
 WIDTH = 60
 
@@ -136,7 +157,7 @@ def test_a_session_shows_votes_and_pace() -> None:
     assert sum(minutes) == 4
     lines = text_of(session_lines(progress.figures(), minutes, 7, 2, "anna", 34))
     for row in (
-        "rated     4 by anna", "waiting   2", "sent      7 in all", "pace      1.5 a minute"
+        "rated     4 by anna", "waiting   2", "counted   7 in all", "pace      1.5 a minute"
     ):  # fmt: skip
         assert row in lines
 
@@ -257,23 +278,123 @@ def test_the_question_takes_two_rows_at_most(query: str, context: str, rows: lis
 
 
 def test_the_last_vote_is_shown_as_held_then_sent() -> None:
+    def shown(one: Group) -> str:
+        return text_of([last_vote_line(state_of(), one, "best", NOW, 80)])
+
     one = group()
-    assert "on its way" in text_of([last_vote_line(one, "best", NOW, 80)])
+    assert "on its way" in shown(one)
     one.rating = Rating(rating="best", order=(1,))
-    assert "held, sends in 0:20" in text_of([last_vote_line(one, "best", NOW, 80)])
+    assert "held, sends in 0:20" in shown(one)
     done = group(until="DONE")
-    assert "too late" in text_of([last_vote_line(done, "best", NOW, 80)])
+    assert "too late" in shown(done)
     done.source = "human"
-    assert "· sent" in text_of([last_vote_line(done, "best", NOW, 80)])
+    assert "· sent" in shown(done)
     done.lost = "an engine stop"
-    assert "lost by an engine stop" in text_of([last_vote_line(done, "best", NOW, 80)])
+    assert "lost by an engine stop" in shown(done)
+
+
+ROLLING = EngineChanged(server="embedded", state="ROLLING", step=1, at=NOW - 400)
+UPDATE = UpdateDone(server="embedded", step=1, stats={"loss": 0.1}, at=NOW)
+NEXT = EngineChanged(server="embedded", state="ROLLING", step=2, at=NOW)
+LOST = GroupLost(server="embedded", group_id="g0001", cause="an engine stop", at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        (group_events(1, until="AWAITING_RATING"), ""),
+        ([*group_events(1, until="AWAITING_RATING"), vote(1, rater="bob")], ""),
+        ([*group_events(1, until="AWAITING_RATING"), vote(1)], "best #1  held, sends in 0:20  “W"),
+        (sent(1), "sent, not trained yet  “Why is the sky blue?”"),
+        ([*sent(1), UPDATE], "trained by update 1: answer 2 gained 0.93  “Why"),
+        ([*sent(1), NEXT], "sent, step 1 is over"),
+        ([*sent(1), LOST], "sent, then lost by an engine stop"),
+        ([*missed(1, at=NOW - 60), *late(1, 2, "anna")], "late vote, not sent: it trains nothing"),
+    ],
+)
+def test_what_a_vote_did(events: Sequence[Event], words: str) -> None:
+    state = state_of(ROLLING, *events)
+    one = state.groups["g0001"]
+    if (rating := one.rating) is not None and rating.shown:
+        one.candidates[rating.shown[1]].advantage = 0.93
+        rating.order = (rating.shown[1],)
+    rows = vote_rows(queue_of(state, rater="anna"))
+    assert [name for name, _ in rows] == (["g0001"] if words else [])
+    assert words in text_of(line for _, line in rows)
+
+
+def test_the_five_newest_votes_are_listed_without_one_that_is_asked_again() -> None:
+    queue = queue_of(rated_state(7), rater="anna")
+    assert [name for name, _ in vote_rows(queue)] == [f"g{number:04}" for number in (7, 6, 5, 4, 3)]
+    queue.show(queue.session.state.groups["g0006"], second=True)
+    assert [name for name, _ in vote_rows(queue)] == [f"g{number:04}" for number in (7, 5, 4, 3, 2)]
+    queue.session.observing = True
+    assert vote_rows(queue) == []
+
+
+STARTED = MockStarted(mock_id="m", dataset="d", target="t", total=60, done=10)
+ROW = MockRowDone(mock_id="m", row_id="r1", query="q", ok=True, seconds=1.0, group_id="g0009")
+UNRATED_ROW = replace(ROW, row_id="r2", group_id="g0001")
+
+
+@pytest.mark.parametrize(
+    ("goal", "mode", "events", "words"),
+    [
+        (0, "hold", [], "2 rated, 6.0/min"),
+        (5, "off", [], "2 of 5, 0:30 left at this pace"),
+        (2, "off", [], "2 of 2"),
+        (0, "hold", [STARTED, ROW], "11 of 60, 8:10 left at this pace"),
+        (0, "answer_first", [STARTED, ROW, UNRATED_ROW], "11 of 60, 8:10 left at this pace"),
+        (3, "hold", [STARTED, ROW], "2 of 3, 0:10 left at this pace"),
+        (0, "off", [STARTED, ROW], "2 rated, 6.0/min"),
+        (0, "hold", [replace(STARTED, total=0)], "2 rated, 6.0/min"),
+        (0, "hold", [STARTED, ROW, MockFinished(mock_id="m", how="stopped")], "2 rated, 6.0/min"),
+    ],
+)
+def test_the_goal_of_the_rater_or_the_rows_of_the_mock_user(
+    goal: int, mode: str, events: Sequence[Event], words: str
+) -> None:
+    waiting = group_events(1, until="AWAITING_RATING")
+    queue = queue_of(state_of(RatingModeChanged(mode=mode), *waiting, *events))
+    queue.goal = goal
+    for name, ago in (("a", 20), ("b", 10)):
+        queue.progress.record(name, NOW - ago)
+    figures = session_figures(queue)
+    assert progress_words(figures) == words
+    lines = text_of(session_lines(figures, (0,) * 15, 0, 0, "", 34))
+    assert f"goal      {words.removesuffix(' at this pace')}" in lines or not figures.goal
+    assert any(words in note for note in queue_notes(queue))
+
+
+@pytest.mark.parametrize(
+    ("tags", "taken", "keys"),
+    [
+        (RatingSettings().tags, "", "W wrong O off-topic V verbose F unsafe Y style"),
+        ("wrong,wordy", "", "W wrong O wordy"),
+        ("wrong,gist", "W,w", "O wrong"),
+        ("", "", ""),
+    ],
+)
+def test_a_reason_has_the_first_of_its_letters_that_is_free(
+    tags: str, taken: str, keys: str
+) -> None:
+    session = Session(rating=RatingSettings(tags=tags))
+    session.keymap = {"rating.mode": taken}
+    assert " ".join(f"{key} {name}" for key, name in tag_keys(session).items()) == keys
+
+
+def test_the_keys_of_reasons_are_those_of_nothing_else_on_rate() -> None:
+    nodes = ConsoleApp, RateScreen, RateGroupKeys, RaterTools, InboxKeys, AnswerKeys, Voting
+    bindings = (known for node in nodes for known in Binding.make_bindings(node.BINDINGS))
+    keys = [binding.key for binding in bindings]
+    assert {letter: keys.count(letter) for letter in TAG_LETTERS} == dict.fromkeys(TAG_LETTERS, 1)
 
 
 @pytest.mark.parametrize(("sent", "overlap"), [(True, 1), (False, 1), (True, 2)])
 def test_a_vote_after_the_end_of_its_group_is_shown_as_late(sent: bool, overlap: int) -> None:
     votes = [replace(vote, at=NOW) for vote in late(1, 0, overlap=overlap)]
     state = state_of(*missed(1, sent=sent, overlap=overlap, at=NOW - 60), *votes)
-    line = last_vote_line(state.groups["g0001"], "best 2 = #4", NOW, 80)
+    line = last_vote_line(state, state.groups["g0001"], "best 2 = #4", NOW, 80)
     assert "best 2 = #4 · recorded as a late vote, not sent" in text_of([line])
     assert "warning" in line[0][1]
 
@@ -285,11 +406,11 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     reading.session.observing = True
     result = text_of([banner_line(queue, 80)])
     assert "2 open ratings hold up the weight update" in result
-    assert "A accepts all  5 h, larger batch" in result
+    assert "A accepts all  F5 h, if stopped" in result
     wide = text_of([banner_line(queue, 120)])
-    assert "A accepts all automatic rewards  X aborts them  5 h, larger batch" in wide
+    assert "A accepts all automatic rewards  X aborts them  F5 h, if stopped" in wide
     whole = text_of([banner_line(queue, 160)])
-    assert "A accepts all automatic rewards  X aborts them  5 h or a larger" in whole
+    assert "A accepts all automatic rewards  X aborts them  F5 h while the engine" in whole
     narrow = text_of([banner_line(queue, 60)])
     assert "2 open ratings hold up the weight update  A accepts all" in narrow
     assert narrow in text_of([header_line(queue, None, 60)])
@@ -312,7 +433,7 @@ def test_the_rater_sees_that_a_user_waits_and_which_groups_were_sent_unrated() -
     line = text_of([clock_label(state.groups["g0002"], NOW)])
     assert "a user waited: this group may be sent unrated in 0:07" in line
     assert "automatic reward" in text_of([clock_bar(state.groups["g0002"], NOW + 7, 80)])
-    text = "no user waits for you: 1 group was sent unrated in 1 min  5 e larger batch"
+    text = "1 group sent unrated in 1 min  F5 e: larger batch"
     assert text in text_of([banner_line(queue, 80)])
     assert banner_line(queue_of(state, lambda: NOW + 60), 80) == ()
     queue.show(state.groups["g0001"])
@@ -333,7 +454,7 @@ def test_the_banner_offers_rescoring_if_no_group_has_an_automatic_reward() -> No
         RatingAwaited(group_id="g0001", until=NOW + 60, fallback="abort", why="abstained", at=NOW),
     ]
     result = text_of([banner_line(queue_of(state_of(*unscored, held, rolling)), 100)])
-    assert "S re-scores a group  X aborts them  5 h, larger batch" in result
+    assert "S re-scores a group  X aborts them  F5 h, if stopped" in result
     assert "accepts all" not in result
 
 

@@ -269,7 +269,7 @@ def test_an_error_ends_the_stream(refusal: ApiError, code: str, message: str) ->
 texts = st.text(max_size=200)
 calls = st.lists(
     st.builds(called, st.sampled_from(["get_weather", "apply_patch", "agents__spawn"]), texts)
-)
+).map(lambda calls: [{**call, "id": f"c{number}"} for number, call in enumerate(calls)])
 
 
 @pytest.mark.slow

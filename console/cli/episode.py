@@ -1,6 +1,8 @@
 """`run episode`: run one episode of a folder with its full trace, also after each change."""
 
 import asyncio
+import contextlib
+import itertools
 import os
 import re
 import signal
@@ -17,10 +19,9 @@ import msgspec
 from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.urls import web_address
 from console.backend.swarm_report import addresses
-from console.cli.common import open_home, say, say_json, settings_of
-from console.cli.effective import effective
+from console.cli.common import effective, open_home, settings_of
 from console.cli.options import Args, Range, argument, flag, option, takes
-from console.cli.output import output
+from console.cli.output import output, say, say_json, would
 from core.runtime.home import Home, running
 from core.settings import Settings
 
@@ -42,11 +43,11 @@ _SERVER = re.compile(r'^SERVER = os\.environ\.get\("AJET_SWARM_URL"\) or "([^"]*
         default=Path(),
         metavar="DIR",
     ),
-    option("--item", "N", "index in the dataset, or id of the item (0)", default="0"),
-    option("--swarm-url", "URL", "swarm server (else AJET_SWARM_URL)"),
+    option("--item N", "index in the dataset, or id of the item (0)", default="0"),
+    option("--swarm-url URL", "swarm server (else AJET_SWARM_URL)"),
     flag("--train", "train on the episode"),
     flag("--watch", "run again after each file change"),
-    option("--timeout", "S", "end it after S seconds (600)", type=_SECONDS, default=600.0),
+    option("--timeout S", "end it after S seconds (600)", type=_SECONDS, default=600.0),
     notes=(
         "The episode is not trained on. Without a server, the command starts the embedded engine "
         "and leaves it running.",
@@ -58,8 +59,7 @@ def debug(args: Args) -> int:
     folder: Path = args.folder.expanduser().resolve()
     if not folder.is_dir():
         raise UsageError("there is no such folder", str(folder))
-    if args.dry_run:
-        say(output().plan(f"would run item {args.item} of {folder}, and start an engine if needed"))
+    if would(f"run item {args.item} of {folder}, and start an engine if needed"):
         return 0
     if args.watch:
         output().stream = True  # one trace after the other
@@ -87,16 +87,12 @@ def _run(args: Args, folder: Path, url: str) -> int:
     command += ["--swarm-url", url]
     command += [flag for flag in ("--train", "--json") if getattr(args, flag[2:])]
     collects = output().envelope and not output().stream
-    child = subprocess.Popen(
-        command,
-        env=_environment(),
-        start_new_session=True,
-        stdout=subprocess.PIPE if collects else None,
-    )
+    pipe = subprocess.PIPE if collects else None
+    child = subprocess.Popen(command, env=_environment(), start_new_session=True, stdout=pipe)
     try:
-        if not collects:
-            return child.wait(args.timeout)
-        say_json(_trace(child.communicate(timeout=args.timeout)[0]))
+        printed, _ = child.communicate(timeout=args.timeout)
+        if collects:
+            say_json(_trace(printed))
         return child.returncode
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"ended after {args.timeout:g} s: the agent hangs, or --timeout is low\n")
@@ -126,7 +122,7 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
 
 def _environment() -> Mapping[str, str]:
     """Return an environment in which the child imports the same packages as this program."""
-    ours = str(Path(__file__).resolve().parents[3])
+    ours = str(Path(__file__).resolve().parents[2])
     paths = [ours, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
@@ -147,12 +143,10 @@ def _server(args: Args, home: Home, folder: Path) -> str:
 
 def _folder_server(folder: Path) -> str:
     """Return the server in the folder's `agent_roll.py`; empty when there is none."""
-    try:
-        text = (folder / "agent_roll.py").read_text(encoding="utf-8")
-    except OSError:
-        return ""
-    match = _SERVER.search(text)
-    return match[1] if match else ""
+    with contextlib.suppress(OSError):
+        match = _SERVER.search((folder / "agent_roll.py").read_text(encoding="utf-8"))
+        return match[1] if match else ""
+    return ""
 
 
 def _may_answer(url: str) -> bool:
@@ -160,11 +154,10 @@ def _may_answer(url: str) -> bool:
     parts = web_address(url)
     if parts is None or parts.hostname not in LOOPBACK:
         return True
-    try:
-        with socket.create_connection((parts.hostname, parts.port or 80), timeout=2):
-            return True
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        socket.create_connection((parts.hostname, parts.port or 80), timeout=2).close()
+        return True
+    return False
 
 
 async def _start(home: Home, settings: Settings) -> str:
@@ -191,31 +184,24 @@ Stamps = Mapping[str, tuple[int, int]]
 def stamps(folder: Path, most: int = MOST) -> Stamps:
     """Return the stamps of all files that may be edited; at most `most`, top folders first."""
     result: dict[str, tuple[int, int]] = {}
-    for path in _files(folder):
-        if len(result) >= most:
-            break
-        try:
+    for path in itertools.islice(_files(folder), most):
+        with contextlib.suppress(OSError):  # it is being replaced at this moment
             stat = path.stat()
-        except OSError:  # it is being replaced at this moment
-            continue
-        result[str(path.relative_to(folder))] = (stat.st_mtime_ns, stat.st_size)
+            result[str(path.relative_to(folder))] = (stat.st_mtime_ns, stat.st_size)
     return result
 
 
 def _files(folder: Path) -> Iterator[Path]:
     waiting = [folder]
     while waiting:
-        here = waiting.pop(0)
-        try:
-            inside = sorted(os.scandir(here), key=lambda entry: entry.name)
-        except OSError:
-            continue
+        inside: list[os.DirEntry[str]] = []
+        with contextlib.suppress(OSError):
+            inside = sorted(os.scandir(waiting.pop(0)), key=lambda entry: entry.name)
         for entry in inside:
             if entry.name.startswith(".") or entry.name.endswith(_TEMPORARY):
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in SKIPPED:
-                    waiting.append(Path(entry.path))
+            if entry.is_dir(follow_symlinks=False) and entry.name not in SKIPPED:
+                waiting.append(Path(entry.path))
             elif entry.is_file():
                 yield Path(entry.path)
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from core.scoring.combination import combine
-from core.state import Rating
+from core.state.rating import Rating, combine
 
 
 def best(index: int) -> Rating:
@@ -27,10 +26,10 @@ def test_equal_votes_remain_that_vote() -> None:
     bad = Rating(rating="bad", rewards=(0.0, 0.0, 0.0))
     tie = Rating(rating="tie", rewards=(0.5, 0.5, 0.5))
     assert combine([bad, bad]).rating == "bad"
-    assert combine([bad, tie]) == ("scores", (), (0.25,) * 3, (0.25,) * 3)
+    assert combine([bad, tie]) == Rating(rating="scores", scores=(0.25,) * 3, rewards=(0.25,) * 3)
 
 
 def test_a_skip_judges_nothing() -> None:
     skip = Rating(rating="skip")
     assert combine([skip, best(1)]).rewards == (0.0, 1.0, 0.0)
-    assert combine([skip, skip]) == ("skip", (), (), ())
+    assert combine([skip, skip]) == Rating(rating="skip")

@@ -1,13 +1,18 @@
-"""`service`: a systemd user unit that runs the proxy or the embedded engine."""
+"""`run service` and `completion`: a unit for systemd, completion for shells."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from click.shell_completion import get_completion_class, shell_complete
+
 from ajet_swarm.common.errors import UsageError
-from console.cli.common import existing_home, say
+from console.cli.common import existing_home
 from console.cli.options import Args, argument, takes
+from console.cli.output import say
+from console.cli.tree import NAME, build, parse
 
 PROCESSES = {"proxy": "fake vLLM of ajet-console", "engine": "embedded engine of ajet-console"}
 """Process that a unit can run -> the unit's description."""
@@ -56,8 +61,6 @@ def service(args: Args) -> int:
         UsageError: an argument contains a line break, or keeps the process from starting.
         click.UsageError: the process does not take these arguments.
     """
-    from console.cli.tree import parse
-
     arguments = [word for word in args.arguments if word != "--"]
     parsed = parse(["run", args.process, *arguments])
     if parsed.dry_run:
@@ -98,3 +101,32 @@ def quoted(argument: str) -> str:
     if not text or any(c in text for c in " \t'\";\\"):
         text = '"' + text.replace('"', '\\"') + '"'
     return text
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+SHELLS = {
+    "bash": 'eval "$(ajet-console completion bash)"    in ~/.bashrc',
+    "zsh": 'eval "$(ajet-console completion zsh)"     in ~/.zshrc, after compinit',
+    "fish": "ajet-console completion fish | source     in ~/.config/fish/config.fish",
+}
+"""Shell -> the line that loads its script, and the file for that line."""
+VARIABLE = "_AJET_CONSOLE_COMPLETE"
+"""Variable with which the script asks for completions."""
+
+
+@takes(
+    argument("shell", ", ".join(SHELLS), choices=tuple(SHELLS), metavar="SHELL"),
+    notes=("To load it in every new shell:", *(f"  {line}" for line in SHELLS.values())),
+)
+def completion(args: Args) -> int:
+    """Print the script of the shell."""
+    shell = get_completion_class(args.shell)
+    assert shell is not None
+    say(shell(build(), {}, NAME, VARIABLE).source().strip())
+    return 0
+
+
+def complete() -> int:
+    """Answer a shell that asks for completions."""
+    return shell_complete(build(), {}, NAME, VARIABLE, os.environ[VARIABLE])

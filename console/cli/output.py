@@ -6,15 +6,22 @@ The envelope is one JSON object. It has the fields `ok`, `verb`, `exit_code`, af
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ajet_swarm.common.errors import AjetError
-from ajet_swarm.common.text import plain
+from ajet_swarm.common.errors import AjetError, UsageError
+from ajet_swarm.common.text import one_line, plain
+
+if TYPE_CHECKING:
+    from console.cli.options import Args
 
 ANSWERS = frozenset({0, 3, 4})
 """Exit codes of a command that did what it was asked; 3 and 4 are verdicts of `progress`."""
+
+
+class Declined(Exception):
+    """The operator said no; the message says what was left undone."""
 
 
 class Output:
@@ -35,15 +42,11 @@ class Output:
         self._refused = ""
         self._steps: list[Mapping[str, Any]] = []
 
-    def configure(self, verb: str, *, json: bool, dry_run: bool) -> None:
-        """Set what is known once the command line is parsed.
-
-        Args:
-            verb: The command, and its verb: "runs list".
-            json: Whether `--json` is given.
-            dry_run: Whether `--dry-run` is given.
-        """
-        self.verb, self.dry_run, self.envelope = verb, dry_run, json
+    def configure(self, args: "Args") -> None:
+        """Set what is known once the command line is parsed."""
+        values = vars(args)
+        self.verb, self.envelope = args.words, values.get("json", False)
+        self.dry_run = values.get("dry_run", False)
 
     def say(self, text: str) -> None:
         """Print a line; in an envelope it becomes a part of `text`."""
@@ -75,11 +78,7 @@ class Output:
         self._refused = self._refused or message
         sys.stderr.write(f"ajet-console: {plain(message)}\n")
 
-    def loses(self, loss: str) -> None:
-        """Record what the command would lose, for a dry run."""
-        self.say(self.plan(f"would lose {loss}"))
-
-    def close(self, code: int, error: BaseException | None = None) -> None:
+    def close(self, code: int, error: AjetError | None = None) -> None:
         """Print the envelope, if there is one.
 
         Args:
@@ -94,7 +93,7 @@ class Output:
         if self.dry_run:
             fields |= {"dry_run": True, "steps": self._steps}
         if error is not None:
-            fields["error"] = _error_fields(error)
+            fields["error"] = {"message": error.what, "where": error.where, "todo": error.todo}
         elif not fields["ok"]:
             last = self._lines[-1] if self._lines else "it was not done, or not for all: see below"
             message = self._refused or last
@@ -145,15 +144,6 @@ def _encoded(data: Any) -> bytes:
     return encode_full(data)
 
 
-def _error_fields(error: BaseException) -> dict[str, str]:
-    if isinstance(error, AjetError):
-        return {"message": error.what, "where": error.where, "todo": error.todo}
-    if isinstance(error, KeyboardInterrupt):
-        return {"message": "interrupted", "where": "", "todo": ""}
-    what = " ".join(f"internal error, {type(error).__name__}: {error}".split())
-    return {"message": what, "where": "", "todo": "AJET_CONSOLE_DEBUG=1 shows where"}
-
-
 _current: ContextVar[Output | None] = ContextVar("output of the command", default=None)
 _PLAIN = Output()
 
@@ -177,3 +167,95 @@ def opened(words: Sequence[str]) -> Iterator[Output]:
 def _asks_for_json(words: Sequence[str]) -> bool:
     """Return whether a command line asks for JSON, also when it cannot be parsed."""
     return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+# --- what verbs print and ask --------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    """Write one line to standard output; with `--json` it becomes a part of the envelope."""
+    output().say(text)
+
+
+def say_json(data: Any) -> None:
+    """Write the fields of a verb into the envelope of `--json`."""
+    output().add(data)
+
+
+def say_result(args: "Args", data: Any, lines: Iterable[str]) -> int:
+    """Print data with `--json`, lines without; return the exit code of success."""
+    if args.json:
+        say_json(data)
+    else:
+        for line in lines:
+            say(line.rstrip())
+    return 0
+
+
+def would(act: str) -> bool:
+    """In a dry run, say what would be done and return True: "stop the engine of gpu"."""
+    if output().dry_run:
+        say(output().plan(f"would {act}"))
+    return output().dry_run
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """Show a line on standard error while the block runs; only on a terminal.
+
+    Yields:
+        A function that replaces the line.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    def shown(line: str) -> Text:
+        return Text(f"{one_line(line, 100)} …")
+
+    with Console(stderr=True).status(shown(text)) as status:
+        yield lambda line: status.update(shown(line))
+
+
+def confirm(act: str, lost: Sequence[str] = (), yes: bool = False, instead: str = "") -> bool:
+    """Ask before something is destroyed; a dry run does not ask.
+
+    Args:
+        act: The action, such as "Stop the engine of gpu".
+        lost: What the action loses, in sentences, as of a plan.
+        yes: The operator already agreed with `--yes`.
+        instead: What else the operator can do, for the refusal: "resume it first".
+
+    Raises:
+        UsageError: standard input is not a terminal.
+    """
+    losses = " ".join(lost)
+    if output().dry_run:
+        if losses:
+            say(output().plan(losses))
+        return True
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        shown = f": {losses.removesuffix('.')}" if losses else ""
+        todo = f"Add --yes to do it{', or ' if instead else ''}{instead}"
+        raise UsageError(f"{act}: needs confirmation{shown}", todo=todo)
+    sys.stderr.write(f"{act}?{' ' if losses else ''}{losses} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def agree(
+    act: str,
+    lost: Sequence[str] = (),
+    yes: bool = False,
+    instead: str = "",
+    otherwise: str = "nothing was changed",
+) -> None:
+    """Ask as `confirm`, and end the command with exit code 1 if the operator says no.
+
+    Raises:
+        Declined: the operator says no; prints `otherwise`.
+        UsageError: standard input is not a terminal.
+    """
+    if not confirm(act, lost, yes, instead):
+        raise Declined(otherwise)

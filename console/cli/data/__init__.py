@@ -1,1 +1,0 @@
-"""Commands for the data that leaves the console."""
