@@ -25,10 +25,10 @@ from proxy.control.watch_only import watch_app, watch_only_commands
 from proxy.http.server import http_config
 from proxy.main import ProxyOptions, _open_context
 from proxy.servers.slots import read_details
+from tests.support.proxy.until import until
 from tests.support.scripted.ajetc_transport import AjetcTransport
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.served import served
-from tests.support.until import until
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ from proxy.telemetry import service
 from proxy.telemetry.service import Recorder, telemetry
 from tests.support.capped_clock import loop_time
 from tests.support.otlp import attributes, collector
-from tests.support.until import until
+from tests.support.proxy.until import until
 
 pytestmark = pytest.mark.slow
 

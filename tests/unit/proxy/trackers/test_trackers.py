@@ -21,8 +21,8 @@ from proxy.trackers.service import trackers
 from proxy.trackers.sink import SinkKind, StepFigures, sink_kind
 from proxy.trackers.tensorboard import TensorBoardSink
 from tests.support.event_files import scalars
+from tests.support.proxy.until import until
 from tests.support.proxy.world import settings, world
-from tests.support.until import until
 
 pytestmark = pytest.mark.slow
 

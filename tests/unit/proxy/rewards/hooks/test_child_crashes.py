@@ -18,7 +18,7 @@ from proxy.rewards.part import HookLimits
 from proxy.rewards.source import ScoreSheet, SourceHealth
 from tests.support.capped_clock import skip
 from tests.support.proxy.hooks import HookRewards
-from tests.support.until import until
+from tests.support.proxy.until import until
 from tests.unit.proxy.rewards.conftest import HookFolder, fault, group, rewards
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from core.events import ScoringAbstained
 from proxy.rewards import files
 from proxy.rewards.source import Abstention, GroupContext, ScoreSheet
 from tests.support.proxy.hooks import HookRewards
+from tests.support.proxy.until import until
 from tests.support.proxy.world import World
-from tests.support.until import until
 from tests.unit.proxy.rewards.conftest import fault, group, rewards
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import SourceHealth
-from tests.support.until import until
+from tests.support.proxy.until import until
 from tests.unit.proxy.rewards.conftest import fault, group
 
 pytestmark = pytest.mark.slow

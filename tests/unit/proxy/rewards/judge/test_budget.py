@@ -14,8 +14,8 @@ from core.events import JudgeSpent, ProxyStarted, decode, encode
 from core.state import State, reduce
 from proxy.rewards.judge import question
 from proxy.rewards.judge.question import Cache
+from tests.support.proxy.until import until
 from tests.support.scripted.judge import ScriptedJudge, bench
-from tests.support.until import until
 from tests.unit.proxy.rewards.conftest import group
 
 

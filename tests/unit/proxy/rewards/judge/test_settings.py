@@ -19,8 +19,8 @@ from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
 from proxy.rewards.part import PartEnvironment, SettingError
 from proxy.rewards.select import own_server
+from tests.support.proxy.until import until
 from tests.support.scripted.judge import ScriptedJudge, bench, made
-from tests.support.until import until
 from tests.unit.proxy.rewards.conftest import error_of, fault, group
 
 HOST = "https://judge.example/v1"

@@ -26,7 +26,7 @@ from proxy.rewards.part import (
     Setting,
 )
 from proxy.rewards.source import Abstention, SourceHealth
-from tests.support.until import until
+from tests.support.proxy.until import until
 from tests.unit.proxy.rewards.conftest import error_of, fault, group
 
 TEXT = "parts:\n  length: {weight: 1}\n"

@@ -34,7 +34,7 @@ from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.source import Answer, GroupContext
 from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.builtin_rewards import score_group
-from tests.support.until import until
+from tests.support.proxy.until import until
 
 WORDS = [f"word{number}" for number in range(400)]
 
