@@ -29,6 +29,7 @@ from ajet_swarm.protocol.errors import Unreachable
 from ajet_swarm.runtime import Clock, Runtime
 from core.bus import Bus
 from core.commands import COMMANDS, validate
+from core.dialects.errors import ApiError
 from core.events import AnyEvent, ConsoleAttached, Event, Part, ProxyStarted
 from core.journal.writer import Journal
 from core.roles import OWNER, Identity
@@ -219,6 +220,17 @@ class World:
         await self.closed()
         return self.group(ticket), reply
 
+    async def refused(self, ticket: AnswerWaiter, seconds: float = 20.0) -> ApiError:
+        """The error that the user gets."""
+        reply = await self.reply(ticket, seconds)
+        assert reply.error is not None
+        return reply.error
+
+    async def held(self, text: str = "hello", **body: Any) -> tuple[AnswerWaiter, Group]:
+        """Ask; give the group once one waits for a rating, with or without an answer."""
+        ticket = await self.ask(text, **body)
+        return ticket, await self.open("AWAITING_RATING")
+
     async def awaiting(self, text: str = "hello", **body: Any) -> Group:
         """Ask and read the answer; give the group once it waits for a rating."""
         ticket = await self.ask(text, **body)
@@ -274,7 +286,7 @@ class World:
         await self.until(lambda: self.server.watcher.current.state == state)
 
     @functools.cached_property
-    def dispatcher(self) -> CommandDispatcher:
+    def dispatcher(self) -> CommandHandler:
         """Carries out all commands."""
         return CommandDispatcher(self.context, self.groups)
 

@@ -16,6 +16,7 @@ from tests.support.proxy.front import Front, fronted
 from tests.support.proxy.observed import Observed, observed
 from tests.support.proxy.quick_clocks import quick
 from tests.support.proxy.world import World, world
+from tests.support.scripted.openai import ScriptedOpenAI
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.support.wire import Wire, wire
 
@@ -41,13 +42,21 @@ def marked(request: pytest.FixtureRequest) -> tuple[tuple[Any, ...], dict[str, A
     return (mark.args, dict(mark.kwargs)) if mark else ((), {})
 
 
+async def nothing_claimed(w: World) -> None:
+    """Without an open group, no episode of ours stays claimed."""
+    ours = w.context.client_uuid
+    await w.until(lambda: w.groups.runs or all(one.client != ours for one in w.swarm.claimed()), 5)
+
+
 @pytest.fixture
 async def w(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    """A proxy at a scripted server of its own."""
+    """A proxy at a scripted server of its own; at the end, none of its episodes is claimed."""
     args, more = marked(request)
     own = {name: more.pop(name) for name in OF_WORLD & more.keys()}
     async with ScriptedSwarm(**more) as swarm, world(tmp_path, swarm, *args, **own) as made:
         yield made
+        if request.node.get_closest_marker("leaves") is None:
+            await nothing_claimed(made)
 
 
 @pytest.fixture
@@ -68,6 +77,10 @@ async def wired(f: Front) -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def o(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Observed]:
-    """A proxy in observe mode at a scripted upstream."""
-    async with observed(tmp_path, **marked(request)[1]) as made:
-        yield made
+    """A proxy in observe mode at a scripted upstream, as `@pytest.mark.upstream(...)` sets it."""
+    own = request.node.get_closest_marker("upstream")
+    async with ScriptedOpenAI() as upstream:
+        for name, value in own.kwargs.items() if own else ():
+            setattr(upstream, name, value)
+        async with observed(tmp_path, upstream, **marked(request)[1]) as made:
+            yield made

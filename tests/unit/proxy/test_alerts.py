@@ -58,9 +58,7 @@ def alert_events(bus: Bus) -> list[Event]:
     return events
 
 
-def test_other_figures_keep_age_and_place(
-    bus: Bus, clock: Clock, alert_events: list[Event]
-) -> None:
+def test_new_figures_keep_age_and_place(bus: Bus, clock: Clock, alert_events: list[Event]) -> None:
     show_alert(bus, "a", note("1 group"), groups=["g1"])
     show_alert(bus, "b", note("another"))
     clock.now += 60
@@ -149,14 +147,10 @@ async def test_the_alert_of_a_failed_start_ends_when_the_engine_rolls(w: World) 
 @pytest.mark.world(
     settings(rating={"mode": "hold", "window": 30.0}), watched=True, batch=1, repeat=2
 )
-async def test_an_alert_about_open_ratings_names_them(
-    w: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_alert_names_the_open_ratings(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy.servers.watch, "CHECK_EVERY", 0.05)
-    settings(rating={"mode": "hold", "window": 30.0})
     w.console()
-    await w.ask("hello")
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held("hello")
     w.swarm.set_state("ROLLING_POST")
     await w.until(lambda: "hold:s" in w.state.alerts)
     assert w.state.alerts["hold:s"].groups == (group.group_id,)
@@ -178,8 +172,7 @@ async def test_another_port_than_the_configured_one_raises_an_alert(w: World) ->
 @pytest.mark.world(settings(rating={"mode": "hold"}), batch=2, repeat=4)
 async def test_a_restart_names_what_it_lost_at_once(w: World) -> None:
     w.console()
-    await w.ask("hello")
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held("hello")
     server = w.state.servers["s"]
     server.step = 3
     done = replace(
@@ -297,7 +290,7 @@ class _TwoProxies:
 
 
 @pytest.fixture
-async def two_proxies(tmp_path: Path, clock: Clock) -> AsyncIterator[_TwoProxies]:
+async def both(tmp_path: Path, clock: Clock) -> AsyncIterator[_TwoProxies]:
     async with ScriptedSwarm(batch=2, repeat=4) as swarm, world(tmp_path, swarm) as w:
         group, _ = await w.complete("hello")
         group.step = 3
@@ -306,9 +299,8 @@ async def two_proxies(tmp_path: Path, clock: Clock) -> AsyncIterator[_TwoProxies
 
 @pytest.mark.parametrize(("saved", "is_lost"), [(2, True), (3, False), (None, True), (-1, False)])
 async def test_an_engine_found_off_lost_the_groups_that_its_saved_weights_lack(
-    two_proxies: _TwoProxies, saved: int | None, is_lost: bool
+    both: _TwoProxies, saved: int | None, is_lost: bool
 ) -> None:
-    both = two_proxies
     if saved is None:
         both.server.checkpoints = ()
     else:
@@ -331,9 +323,8 @@ async def test_an_engine_found_off_lost_the_groups_that_its_saved_weights_lack(
     ("step", "is_lost"), [(1, True), (3, True), (4, False)], ids=["reset", "same", "trained"]
 )
 async def test_an_engine_without_checkpoints_is_decided_when_it_rolls_again(
-    two_proxies: _TwoProxies, step: int, is_lost: bool
+    both: _TwoProxies, step: int, is_lost: bool
 ) -> None:
-    both = two_proxies
     both.answer("OFFLINE", 0, reads=True)
     both.answer("BOOTING", 0, reads=True)
     assert not both.cause(), "an update may have been done"
@@ -344,16 +335,14 @@ async def test_an_engine_without_checkpoints_is_decided_when_it_rolls_again(
     assert ("tokens:s" in both.w.state.alerts) is is_lost
 
 
-async def test_an_engine_that_kept_running_lost_nothing(two_proxies: _TwoProxies) -> None:
-    both = two_proxies
+async def test_an_engine_that_kept_running_lost_nothing(both: _TwoProxies) -> None:
     for _ in range(30):
         both.answer("ROLLING", 3, both.pool(*both.ours))
     assert not both.cause()
     assert not both.w.state.alerts
 
 
-async def test_an_engine_whose_pool_cannot_be_read_lost_nothing(two_proxies: _TwoProxies) -> None:
-    both = two_proxies
+async def test_an_engine_whose_pool_cannot_be_read_lost_nothing(both: _TwoProxies) -> None:
     unknown = PoolInfo(engine_status="ENGINE.ROLLING", completed_episodes=None)
     untold = PoolInfo(engine_status="ENGINE.ROLLING", completed_episodes=4)
     for pool in (None, unknown, untold, PoolInfo(engine_status="ENGINE.OFFLINE")):
@@ -365,9 +354,8 @@ async def test_an_engine_whose_pool_cannot_be_read_lost_nothing(two_proxies: _Tw
 
 @pytest.mark.parametrize("others", [(), ("another",)])
 async def test_an_engine_that_rolls_again_unseen_is_known_by_its_pool(
-    two_proxies: _TwoProxies, others: tuple[str, ...]
+    both: _TwoProxies, others: tuple[str, ...]
 ) -> None:
-    both = two_proxies
     both.answer("ROLLING", 3, both.pool(*others))
     both.answer("ROLLING", 3, both.pool(*others), seconds=ABSENT_FOR - 1)
     assert not both.cause(), "the server may report a finished episode late"
@@ -376,8 +364,7 @@ async def test_an_engine_that_rolls_again_unseen_is_known_by_its_pool(
     assert "tokens:s" in both.w.state.alerts
 
 
-async def test_a_late_episode_in_the_pool_ends_the_doubt(two_proxies: _TwoProxies) -> None:
-    both = two_proxies
+async def test_a_late_episode_in_the_pool_ends_the_doubt(both: _TwoProxies) -> None:
     both.answer("ROLLING", 3, both.pool())
     both.answer("ROLLING", 3, both.pool(both.ours[-1]))
     both.answer("ROLLING", 3, both.pool(), seconds=60)
@@ -385,8 +372,7 @@ async def test_a_late_episode_in_the_pool_ends_the_doubt(two_proxies: _TwoProxie
 
 
 @pytest.mark.parametrize("state", ["WEIGHT_SYNCING", "WEIGHT_EXPORTING"])
-async def test_an_update_in_progress_trains_on_them(two_proxies: _TwoProxies, state: str) -> None:
-    both = two_proxies
+async def test_an_update_in_progress_trains_on_them(both: _TwoProxies, state: str) -> None:
     both.answer(state, 3)
     both.answer("ROLLING", 3, both.pool(), seconds=60)
     both.answer("ROLLING", 3, both.pool(), seconds=60)

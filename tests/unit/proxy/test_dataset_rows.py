@@ -12,8 +12,12 @@ def matched_id(rows: Rows, query: str = "", **headers: str) -> str:
     return row.row_id if row is not None else ""
 
 
-def test_rows_match_by_header_then_session_then_text() -> None:
-    rows = Rows()
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+def test_rows_match_by_header_then_session_then_text(rows: Rows) -> None:
     for row_id, session in ("a", ""), ("b", "s1"), ("c", ""):
         rows.register(Row(row_id=row_id, query="same  words", session=session))
     assert matched_id(rows, "same words") == "a"
@@ -24,8 +28,7 @@ def test_rows_match_by_header_then_session_then_text() -> None:
     assert matched_id(rows, "other words", session="s2") == ""
 
 
-def test_a_taken_row_matches_only_within_its_session() -> None:
-    rows = Rows()
+def test_a_taken_row_matches_only_within_its_session(rows: Rows) -> None:
     rows.register(Row(row_id="a", query="x"))
     rows.register(Row(row_id="b", query="x", session="s1"))
     rows.take("a")
@@ -39,8 +42,9 @@ def test_a_taken_row_matches_only_within_its_session() -> None:
     assert matched_id(rows, "x", session="s1") == ""
 
 
-def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session() -> None:
-    rows = Rows()
+def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session(
+    rows: Rows,
+) -> None:
     for row_id in ("a", "a:t2", "a:t2", "a:t3"):
         rows.register(Row(row_id=row_id, query=row_id, session="s1"))
         rows.take(row_id)
@@ -51,8 +55,7 @@ def test_the_next_turn_replaces_the_row_and_releasing_the_first_ends_the_session
     assert not rows._sessions
 
 
-def test_released_rows_leave_nothing_in_memory() -> None:
-    rows = Rows()
+def test_released_rows_leave_nothing_in_memory(rows: Rows) -> None:
     for number in range(dataset_rows.MAX_ROWS + 50):
         rows.register(Row(row_id=f"r{number}", query=f"{number % 7}", session=f"s{number}"))
     assert len(rows) == len(rows._sessions) == dataset_rows.MAX_ROWS
@@ -92,8 +95,7 @@ def test_a_row_without_a_mock_user_is_dropped_when_unused() -> None:
     assert matched_id(rows, "x") == ""
 
 
-def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
-    rows = Rows()
+def test_a_new_start_ends_the_rows_of_the_earlier_ones(rows: Rows) -> None:
     for row_id, mock_id in ("a", "mock-1f-1"), ("b", "mock-2e-1"), ("c", "mock-1f-2"):
         rows.register(Row(row_id=row_id, query=row_id, mock_id=mock_id))
     rows.end_earlier("mock-1f-2")
@@ -102,8 +104,7 @@ def test_a_new_start_ends_the_rows_of_the_earlier_ones() -> None:
     assert [matched_id(rows, one) for one in "abc"] == ["", "b", ""]
 
 
-def test_the_oldest_row_of_the_newest_run_matches_first() -> None:
-    rows = Rows()
+def test_the_oldest_row_of_the_newest_run_matches_first(rows: Rows) -> None:
     for row_id, mock_id in ("dry", ""), ("a", "m-1"), ("b", "m-1"):
         rows.register(Row(row_id=row_id, query="x", mock_id=mock_id))
     assert matched_id(rows, "x") == "a"
@@ -111,8 +112,7 @@ def test_the_oldest_row_of_the_newest_run_matches_first() -> None:
     assert matched_id(rows, "x") == "b"
 
 
-def test_a_released_row_is_not_added_again() -> None:
-    rows = Rows()
+def test_a_released_row_is_not_added_again(rows: Rows) -> None:
     row = Row(row_id="a", query="x", session="s1")
     rows.register(row)
     rows.take("a")
@@ -129,8 +129,9 @@ def words(*numbers: int) -> str:
 
 
 @pytest.mark.parametrize("count", [1, 8_192, 30_000])
-def test_texts_are_distinguished_by_all_words_whatever_their_white_space(count: int) -> None:
-    rows = Rows()
+def test_texts_are_distinguished_by_all_words_whatever_their_white_space(
+    rows: Rows, count: int
+) -> None:
     text = words(*range(count))
     rows.register(Row(row_id="a", query=text))
     for other in (words(-1, *range(1, count)), words(*range(count - 1), -1), text + " more"):
@@ -138,16 +139,14 @@ def test_texts_are_distinguished_by_all_words_whatever_their_white_space(count: 
     assert matched_id(rows, "\n " + text.replace(" ", "\t\n") + " ") == "a"
 
 
-def test_very_long_texts_must_be_equal() -> None:
-    rows = Rows()
+def test_very_long_texts_must_be_equal(rows: Rows) -> None:
     text = "a " * MAX_WORDS_CHARS
     rows.register(Row(row_id="a", query=text))
     assert matched_id(rows, text.replace("a a", "a  a", 1)) == ""
     assert matched_id(rows, f" {text}") == "a"
 
 
-def test_a_row_can_be_announced_again_in_another_session() -> None:
-    rows = Rows()
+def test_a_row_can_be_announced_again_in_another_session(rows: Rows) -> None:
     rows.register(Row(row_id="a", query="x", session="s1"))
     rows.register(Row(row_id="b", query="y", session="s1"))
     rows.register(Row(row_id="a", query="x", session="s2"))
@@ -159,9 +158,8 @@ def test_a_row_can_be_announced_again_in_another_session() -> None:
 
 
 @pytest.mark.slow
-def test_long_rows_that_differ_in_the_middle_are_distinguished() -> None:
+def test_long_rows_that_differ_in_the_middle_are_distinguished(rows: Rows) -> None:
     """Documents with one question behind them all: the answer to another one would be scored."""
-    rows = Rows()
     begin, end = "so it begins " * 8_192, " what is the number?" * 8_192
     for number in range(3):
         rows.register(Row(row_id=str(number), query=f"{begin} it is {number} {end}"))

@@ -219,7 +219,6 @@ async def test_a_damaged_page_is_found_in_the_background(tmp_path: Path) -> None
 async def test_a_failed_pruning_is_an_alert_until_it_succeeds(w: World) -> None:
     pruner = w.context.pruner = Pruner(w.context.journal, Retention())
     follow_journal(w.context)
-    assert pruner.on_change is not None
     await asyncio.to_thread(pruner.on_change, OSError(5, "disk \x1b gone"))
     alert = await w.until(lambda: w.state.alerts.get("journal_prune"))
     assert "OSError: [Errno 5] disk" in cause_of(alert)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -126,24 +127,19 @@ def compare(counts: Counts, bar: Counts) -> None:
         assert figure >= 0.7 * limit, f"{name}: {figure:.1f} a request; lower the bar {limit:g}"
 
 
-async def test_a_request_with_four_candidates(tmp_path: Path) -> None:
-    async with fronted(tmp_path) as front:
+@pytest.mark.parametrize(
+    ("serve", "bar"),
+    [(fronted, FOUR_CANDIDATES), (partial(observed, proxy={"repeats": 1}), OBSERVED)],
+    ids=["four candidates", "observed"],
+)
+async def test_what_a_request_costs(tmp_path: Path, serve: Any, bar: Counts) -> None:
+    async with serve(tmp_path) as front:
 
         async def ask(number: int) -> int:
             body = question(number)
             return (await front.client.post("/v1/chat/completions", json=body)).status_code
 
-        compare(await count(front.world, ask, tmp_path / "j.db"), FOUR_CANDIDATES)
-
-
-async def test_an_observed_request(tmp_path: Path) -> None:
-    async with observed(tmp_path, proxy={"repeats": 1}) as front:
-
-        async def ask(number: int) -> int:
-            body = question(number)
-            return (await front.client.post("/v1/chat/completions", json=body)).status_code
-
-        compare(await count(front.world, ask, tmp_path / "j.db"), OBSERVED)
+        compare(await count(front.world, ask, tmp_path / "j.db"), bar)
 
 
 PACKAGES = ("core", "proxy", "ajet_swarm", "uvicorn")

@@ -80,6 +80,11 @@ def agentscope() -> tuple[list[Message], list[Message]]:
     return first, [*first, {**ANSWER, "name": "Friday"}, {**RESULT, "name": "bash"}]
 
 
+@pytest.fixture
+def known() -> Conversations:
+    return Conversations()
+
+
 @pytest.mark.parametrize("client", [opencode, claude, openclaw, qwen, agentscope])
 def test_a_turn_is_matched_to_the_one_before(client: Any) -> None:
     first, later = client()
@@ -102,8 +107,7 @@ def test_a_turn_is_matched_although_its_answer_came_back_changed(client: Any) ->
     assert known.match(later).session == one.session
 
 
-def test_a_last_message_that_moves_over_many_turns() -> None:
-    known = Conversations()
+def test_a_last_message_that_moves_over_many_turns(known: Conversations) -> None:
     history: list[Message] = [SYSTEM, ASKED]
     result = []
     for number in range(30):
@@ -115,8 +119,7 @@ def test_a_last_message_that_moves_over_many_turns() -> None:
     assert [place.turn for place in result] == list(range(1, 31))
 
 
-def test_equal_beginnings_are_distinguished_by_their_answers() -> None:
-    known = Conversations()
+def test_equal_beginnings_are_distinguished_by_their_answers(known: Conversations) -> None:
     first = known.match([SYSTEM, ASKED])
     known.add_answer(first.session, assistant("I see a.txt."))
     second = known.match([SYSTEM, ASKED])
@@ -151,8 +154,7 @@ def test_rows_with_examples_and_two_last_messages_are_separate_conversations() -
     assert len({place.session for place in places}) == 5
 
 
-def test_a_history_that_was_cut_is_found_by_a_long_answer() -> None:
-    known = Conversations()
+def test_a_history_that_was_cut_is_found_by_a_long_answer(known: Conversations) -> None:
     long = assistant("A long answer that tells this conversation from every other one.")
     one = known.match([SYSTEM, ASKED])
     known.add_answer(one.session, assistant("short"))
@@ -164,8 +166,7 @@ def test_a_history_that_was_cut_is_found_by_a_long_answer() -> None:
     assert known.match(strange).session != one.session
 
 
-def test_a_trace_helps_an_agent_whose_history_was_rewritten() -> None:
-    known = Conversations()
+def test_a_trace_helps_an_agent_whose_history_was_rewritten(known: Conversations) -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     one = known.match([SYSTEM, ASKED], trace=trace)
     rewritten = [SYSTEM, ASKED, user("compacted"), assistant("x"), {"role": "tool", "content": "y"}]
@@ -175,15 +176,13 @@ def test_a_trace_helps_an_agent_whose_history_was_rewritten() -> None:
     assert known.match(rewritten, trace=trace).session == one.session
 
 
-def test_senders_never_share_a_conversation() -> None:
-    known = Conversations()
+def test_senders_never_share_a_conversation(known: Conversations) -> None:
     one = known.match([ASKED], "alice")
     assert known.match([ASKED, ANSWER, RESULT], "bob").session != one.session
     assert known.match([ASKED, ANSWER, RESULT], "alice").session == one.session
 
 
-def test_find_does_not_change_the_table() -> None:
-    known = Conversations()
+def test_find_does_not_change_the_table(known: Conversations) -> None:
     one = known.match([ASKED])
     notes: list[Message] = [
         {"role": "system", "content": "memory"},
@@ -211,8 +210,7 @@ def test_the_table_is_bounded() -> None:
     assert len(known._by_key) <= 10 * MAX_KEYS
 
 
-def test_prompts_without_users_or_messages() -> None:
-    known = Conversations()
+def test_prompts_without_users_or_messages(known: Conversations) -> None:
     assert known.match([]).turn == 1
     assert known.match([SYSTEM]).session != known.match([SYSTEM]).session
     known.add_answer("c-unknown", assistant("x"))
@@ -264,9 +262,7 @@ messages = st.fixed_dictionaries(
 
 @pytest.mark.slow
 @given(st.lists(messages, max_size=8), st.lists(messages, max_size=4))
-def test_a_continued_conversation_keeps_its_session(
-    first: list[Message], more: list[Message]
-) -> None:
+def test_a_conversation_keeps_its_session(first: list[Message], more: list[Message]) -> None:
     known = Conversations()
     one = known.match(first)
     known.add_answer(one.session, assistant("This is the answer."))
@@ -275,9 +271,8 @@ def test_a_continued_conversation_keeps_its_session(
     assert two.turn == 2
 
 
-def test_a_repeated_prompt_starts_a_new_conversation_each_time() -> None:
+def test_a_repeated_prompt_starts_a_new_conversation_each_time(known: Conversations) -> None:
     """Many askers may send the same one; a session's cap is for those who go on."""
-    known = Conversations()
     prefilled = [user("Go on:"), assistant("Once upon a time")]
     prompts: list[list[Message]] = [[assistant("hello")], prefilled, [SYSTEM, ASKED, ANSWER]]
     for prompt in prompts:
@@ -296,8 +291,9 @@ def test_a_repeated_prompt_starts_a_new_conversation_each_time() -> None:
     )
 
 
-def test_a_prompt_that_ends_with_the_answer_continues_the_conversation() -> None:
-    known = Conversations()
+def test_a_prompt_that_ends_with_the_answer_continues_the_conversation(
+    known: Conversations,
+) -> None:
     first = known.match([ASKED])
     known.add_answer(first.session, assistant("one, two"))
     assert known.match([ASKED, assistant("one, two")]).session == first.session
@@ -330,9 +326,8 @@ def step(known: Conversations, number: int) -> tuple[str, int]:
     return place.session, place.turn
 
 
-def test_a_repeated_conversation_is_a_new_one_each_time() -> None:
+def test_a_repeated_conversation_is_a_new_one_each_time(known: Conversations) -> None:
     """As the passes over a dataset whose tool call repeats."""
-    known = Conversations()
     passes = [[step(known, number) for number in range(len(STEPS))] for _ in range(4)]
     for pass_ in passes:
         assert [turn for _, turn in pass_] == [1, 2, 3]
@@ -340,27 +335,13 @@ def test_a_repeated_conversation_is_a_new_one_each_time() -> None:
     assert len({pass_[0][0] for pass_ in passes}) == 4
 
 
-def test_a_repeated_conversation_is_matched_although_its_answers_come_back_changed() -> None:
-    known = Conversations()
+def test_a_repeated_conversation_is_matched_although_its_answers_come_back_changed(
+    known: Conversations,
+) -> None:
     for _ in range(3):
         one = known.match([SYSTEM, TASK])
         known.add_answer(one.session, assistant("something the client did not keep"))
         assert known.match([SYSTEM, TASK, RAN, TOLD]).session == one.session
-
-
-def test_samples_of_a_later_turn_are_separate_in_a_second_pass_too() -> None:
-    known = Conversations()
-    result = []
-    for _ in range(2):
-        first, _ = step(known, 0)
-        samples = [step(known, 1) for _ in range(5)]
-        assert samples[0] == (
-            first,
-            2,
-        )  # the first continues, the others have no answer to continue from
-        assert {turn for _, turn in samples[1:]} == {1}
-        result += [session for session, _ in samples]
-    assert len(set(result)) == 10
 
 
 @pytest.mark.slow

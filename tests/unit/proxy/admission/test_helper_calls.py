@@ -12,9 +12,6 @@ from proxy.admission.admit import RULES, Rule, helper_of
 from proxy.dialects.messages import read_messages
 from proxy.dialects.request import last_user_text
 
-TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
-
-
 CODING = "You are Qwen Code, an interactive CLI agent developed by Alibaba Group."
 
 
@@ -49,143 +46,142 @@ COMPACT = (
 )
 
 
+TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {}}}]
+BEFORE = [
+    {"role": "user", "content": "Remember: the word is onyx2"},
+    {"role": "assistant", "content": "Hello. AJET-DONE"},
+]
+TOOLED = {"tools": True}
+WHOLE = {"stream": False}
+AGENT = {"agent": True}
+
+
+def blocks(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]
+
+
 def ask(
-    user: Any, system: Any = None, *, tools: bool = False, stream: bool = True, agent: bool = False
+    user: Any,
+    system: Any = None,
+    *,
+    tools: bool = False,
+    stream: bool = True,
+    agent: bool = False,
+    later: bool = False,
 ) -> str:
+    """The kind of a request with this last user message; `later` in a conversation."""
     messages = [] if system is None else [{"role": "system", "content": system}]
-    messages.append({"role": "user", "content": user})
+    messages += [*(BEFORE if later else ()), {"role": "user", "content": user}]
     body = {"model": "m", "messages": messages, **({"tools": TOOLS} if tools else {})}
-    return helper_of(body, user, stream=stream, agent=agent)
+    return helper_of(body, last_user_text(messages), stream=stream, agent=agent)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "call"),
+    ("wanted", "user", "system", "how"),
     [
         (
             "opencode-title",
-            {
-                "user": "Generate a title for this conversation:\n",
-                "system": "You are a title generator. You output ONLY a thread title. No more.",
-            },
+            "Generate a title for this conversation:\n",
+            "You are a title generator. You output ONLY a thread title. No more.",
+            {},
         ),
         (
             "opencode-summary",
-            {
-                "user": "Provide a detailed prompt for continuing our conversation above.",
-                "system": "You are a helpful AI assistant tasked with summarizing conversations.",
-            },
+            "Provide a detailed prompt for continuing our conversation above.",
+            "You are a helpful AI assistant tasked with summarizing conversations.",
+            {},
         ),
-        ("opencode-recap", {"user": "Summarize what was done in this conversation. Write like"}),
-        ("openwebui-follow-ups", {"user": FOLLOW, "stream": False}),
-        ("openwebui-title", {"user": TITLE, "stream": False}),
-        ("openwebui-tags", {"user": TAGS, "stream": False}),
+        (
+            *("opencode-recap", "Summarize what was done in this conversation. Write like"),
+            *(None, {}),
+        ),
+        ("openwebui-follow-ups", FOLLOW, None, WHOLE),
+        ("openwebui-title", TITLE, None, WHOLE),
+        ("openwebui-tags", TAGS, None, WHOLE),
         (
             "openwebui-search",
-            {
-                "user": "### Task:\nAnalyze the chat history to determine the necessity of "
-                "generating search queries, in the given language.",
-                "stream": False,
-            },
+            "### Task:\nAnalyze the chat history to determine the necessity of generating search "
+            "queries, in the given language.",
+            *(None, WHOLE),
         ),
         (
             "openwebui-image",
-            {
-                "user": "### Task:\nGenerate a detailed prompt for am image generation task",
-                "stream": False,
-            },
+            "### Task:\nGenerate a detailed prompt for am image generation task",
+            *(None, WHOLE),
         ),
         (
-            "memory",
-            {
-                "user": "hi",
-                "system": "You are now acting as the managed memory extraction subagent for an AI "
-                "coding assistant.\n\nThe recent conversation history is",
-                "tools": True,
-            },
+            *("memory", "hi"),
+            "You are now acting as the managed memory extraction subagent for an AI coding "
+            "assistant.\n\nThe recent conversation history is",
+            TOOLED,
         ),
         (
             "memory-turn",
-            {
-                "user": "You are now acting as the memory extraction subagent. Analyze the most "
-                "recent ~4 messages above",
-                "system": "You are Claude Code",
-                "tools": True,
-            },
+            "You are now acting as the memory extraction subagent. Analyze the most recent ~4 "
+            "messages above",
+            *("You are Claude Code", TOOLED),
         ),
         (
-            "claude-topic",
-            {
-                "user": "fix the bug",
-                "system": "Analyze if this message indicates a new conversation topic. If it does,",
-            },
+            *("claude-topic", "fix the bug"),
+            "Analyze if this message indicates a new conversation topic. If it does,",
+            {},
         ),
         (
             "claude-title-turn",
-            {"user": "Please write a 5-10 word title for the following conversation:\n\nUser: x"},
+            "Please write a 5-10 word title for the following conversation:\n\nUser: x",
+            *(None, {}),
         ),
-        ("claude-suggestion", {"user": "[SUGGESTION MODE: Suggest what", "tools": True}),
-        ("claude-page", {"user": "\nWeb page content:\n---\nHello"}),
-        ("claude-probe", {"user": "quota"}),
-        ("compaction", {"user": COMPACT, "system": "You are Claude Code", "tools": True}),
+        ("claude-suggestion", "[SUGGESTION MODE: Suggest what", None, TOOLED),
+        ("claude-page", "\nWeb page content:\n---\nHello", None, {}),
+        ("claude-probe", "quota", None, {}),
+        ("compaction", COMPACT, "You are Claude Code", TOOLED),
         (
-            "compaction",
-            {"user": "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff"},
+            *("compaction", "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff"),
+            *(None, {}),
         ),
         (
-            "compression",
-            {
-                "user": "First, reason in your scratchpad.",
-                "system": "You are the component that summarizes internal chat history into a",
-            },
+            *("compression", "First, reason in your scratchpad."),
+            *("You are the component that summarizes internal chat history into a", {}),
         ),
         (
             "next-speaker",
-            {"user": "Analyze *only* the content and structure of your immediately preceding"},
+            "Analyze *only* the content and structure of your immediately preceding",
+            *(None, {}),
         ),
         (
-            "commit-message",
-            {
-                "user": "diff --git a b",
-                "system": "You are an expert software engineer that generates concise, one-line "
-                "Git commit messages based on the provided diffs.",
-            },
+            *("commit-message", "diff --git a b"),
+            "You are an expert software engineer that generates concise, one-line Git commit "
+            "messages based on the provided diffs.",
+            {},
         ),
         (
-            "commit-message",
-            {
-                "user": "diff",
-                "system": "You are a helpful assistant that generates informative git commit "
-                "messages based on git diffs output.",
-            },
+            *("commit-message", "diff"),
+            "You are a helpful assistant that generates informative git commit messages based on "
+            "git diffs output.",
+            {},
         ),
         (
-            "aider-summary",
-            {
-                "user": "# USER\nhi",
-                "system": "*Briefly* summarize this partial conversation about programming.",
-            },
+            *("aider-summary", "# USER\nhi"),
+            *("*Briefly* summarize this partial conversation about programming.", {}),
         ),
         (
             "openclaw-slug",
-            {"user": "Based on this conversation, generate a short 1-2 word filename slug (lower"},
+            "Based on this conversation, generate a short 1-2 word filename slug (lower",
+            *(None, {}),
         ),
         (
             "librechat-title",
-            {"user": "Provide a concise, 5-word-or-less title for the conversation, using"},
+            "Provide a concise, 5-word-or-less title for the conversation, using",
+            *(None, {}),
         ),
-        ("beside-an-agent", {"user": "Please write a short title for our chat.", "agent": True}),
-        (
-            "beside-an-agent-system",
-            {
-                "user": "hello",
-                "system": "Summarize the thread. Reply with a summary",
-                "agent": True,
-            },
-        ),
+        ("beside-an-agent", "Please write a short title for our chat.", None, AGENT),
+        ("beside-an-agent-system", "hello", "Summarize the thread. Reply with a summary", AGENT),
     ],
 )
-def test_each_helper_call_matches_its_rule(wanted: str, call: dict[str, Any]) -> None:
-    assert ask(**call) == wanted
+def test_each_helper_call_matches_its_rule(
+    wanted: str, user: str, system: str | None, how: dict[str, bool]
+) -> None:
+    assert ask(user, system, **how) == wanted
 
 
 @pytest.mark.parametrize(
@@ -271,9 +267,6 @@ def test_an_alternative_outside_a_group_is_detected() -> None:
     assert "|" not in outside_groups(r"^a(?:b|(?:c|d))[|]\|d")
 
 
-JSON_HEADERS = {"content-type": "application/json"}
-
-
 NAMING = (
     "You are Claude Code, Anthropic's official CLI for Claude.You are naming a coding session so "
     "the user can pick it out of a long list of sessions. The title is a name for what the session "
@@ -356,23 +349,6 @@ CLAUDE = (
 )
 
 
-BEFORE = [
-    {"role": "user", "content": "Remember: the word is onyx2"},
-    {"role": "assistant", "content": "Hello. AJET-DONE"},
-]
-
-
-def kind_of(
-    user: str, system: str = "", *, tools: bool = False, stream: bool = True, blocks: bool = False
-) -> str:
-    """The kind of a request with this last user message."""
-    content: Any = [{"type": "text", "text": user}] if blocks else user
-    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    messages += [*BEFORE, {"role": "user", "content": content}]
-    body = {"model": "m", "messages": messages, **({"tools": TOOLS} if tools else {})}
-    return helper_of(body, last_user_text(messages), stream=stream)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("wanted", "call"),
@@ -383,16 +359,16 @@ def kind_of(
         ("codex-title", {"user": CODEX_TITLE, "system": "<permissions instructions>"}),
         ("opencode-summary", {"user": "Here is the conversation so far:", "system": OPENCODE}),
         ("opencode-summary", {"user": "<conversation>\n\n</conversation>", "system": PI}),
-        ("compaction", {"user": QWEN, "system": CODING, "tools": True, "blocks": True}),
+        ("compaction", {"user": blocks(QWEN), "system": CODING, "tools": True}),
         ("compression", {"user": "First, reason in your <analysis> block.", "system": QWEN}),
         ("guard", {"user": "## Pending tool call", "system": CLASSIFIER, "tools": True}),
-        ("qwen-summary", {"user": PROJECT, "system": CODING, "blocks": True}),
+        ("qwen-summary", {"user": blocks(PROJECT), "system": CODING}),
     ],
 )
 def test_background_requests_of_applications_are_helper_calls(
     wanted: str, call: dict[str, Any], stream: bool
 ) -> None:
-    assert kind_of(**call, stream=stream) == wanted
+    assert ask(**call, later=True, stream=stream) == wanted
 
 
 @pytest.mark.parametrize(
@@ -416,7 +392,7 @@ def test_background_requests_of_applications_are_helper_calls(
     ],
 )
 def test_similar_user_texts_are_not_helper_calls(call: dict[str, Any]) -> None:
-    assert kind_of(**call) == ""
+    assert ask(**call, later=True) == ""
 
 
 def test_the_title_request_of_claude_code_is_a_helper_call() -> None:
@@ -430,7 +406,7 @@ def test_the_title_request_of_claude_code_is_a_helper_call() -> None:
         "messages": [{"role": "user", "content": NAMED}],
         "tools": [],
     }
-    request = read_messages(json.dumps(body).encode(), JSON_HEADERS)
+    request = read_messages(json.dumps(body).encode(), {"content-type": "application/json"})
     assert helper_of(request.body, request.query) == "claude-title"
 
 
@@ -440,5 +416,5 @@ def test_texts_with_similar_beginnings_are_checked_quickly(cut: int) -> None:
     for text in (QWEN, RECAP, CODEX_TITLE, PROJECT, MONITOR, OPENCODE):
         for joint in ("", "\n", " \n\n"):
             hostile = (text[:cut] + joint) * 20_000
-            assert kind_of(hostile, hostile) == ""
-            assert kind_of(" " * 2000 + hostile, "\n" * 2000 + hostile) == ""
+            assert ask(hostile, hostile, later=True) == ""
+            assert ask(" " * 2000 + hostile, "\n" * 2000 + hostile, later=True) == ""

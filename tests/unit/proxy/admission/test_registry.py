@@ -136,7 +136,6 @@ async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full
         await say(w, "b3", "b")
     for ticket in flood[3:]:  # the newest
         reply = await w.reply(ticket)
-        assert reply.error is not None
         assert (reply.error.status, reply.error.retry_after) == (503, 2)
     assert w.groups.waiting == 6
     third = await say(w, "c0", "c")
@@ -156,7 +155,6 @@ async def test_newcomers_of_a_sender_do_not_displace_its_older_half(w: World) ->
     one = await say(w, "mine", session="s")  # of another origin: the newest gives way
     for ticket in flood[3:9] + flood[11:]:
         reply = await w.reply(ticket)
-        assert reply.error is not None
         assert reply.error.status == 503
     assert w.groups.waiting == 6
     w.swarm.finish_sync()
@@ -265,9 +263,7 @@ async def test_the_model_picks_the_server_and_any_other_name_the_first(
     assert pair.groups.models() == ["scripted", "s", "b"]
 
 
-async def test_a_request_for_b_waits_for_b_while_the_first_rolls(
-    pair: World, b: ScriptedSwarm
-) -> None:
+async def test_a_request_for_b_waits_while_the_first_rolls(pair: World, b: ScriptedSwarm) -> None:
     b.automatic = False
     b.set_state("WEIGHT_SYNCING")
     await has_state(pair, "b", "WEIGHT_SYNCING")
@@ -293,7 +289,6 @@ async def test_requests_of_a_server_that_stops_fail_with_its_name(
     waiting = await pair.ask("for b", model="b")
     b.set_state("OFFLINE")
     refusal = (await pair.reply(waiting)).error
-    assert refusal is not None
     result = (
         "Server b is OFFLINE: it answers no request until the operator of this server starts it"
     )
@@ -307,9 +302,7 @@ async def test_requests_of_a_server_that_stops_fail_with_its_name(
     assert len(pair.swarm.claims) == 4
 
 
-async def test_a_stopped_first_server_is_not_replaced_by_another_one(
-    pair: World, b: ScriptedSwarm
-) -> None:
+async def test_a_stopped_first_server_is_not_replaced(pair: World, b: ScriptedSwarm) -> None:
     pair.swarm.automatic = False
     pair.swarm.set_state("OFFLINE")
     await has_state(pair, "s", "OFFLINE")
@@ -329,7 +322,6 @@ async def test_a_late_answer_names_the_server(tmp_path: Path, b: ScriptedSwarm) 
         b.set_state("WEIGHT_SYNCING")
         await has_state(pair, "b", "WEIGHT_SYNCING")
         refusal = (await pair.reply(await pair.ask("for b", model="b"))).error
-        assert refusal is not None
         assert refusal.message.startswith("Server b is WEIGHT_SYNCING. ")
         assert not pair.swarm.claims
 

@@ -189,34 +189,6 @@ async def ticket() -> AnswerWaiter:
     return AnswerWaiter(Run(), True, 10.0)
 
 
-async def test_a_delivered_answer_is_not_replayed(ticket: AnswerWaiter) -> None:
-    replay = ReplayCache(30.0, Clock())
-    replay.remember("k", "g1", reply(), (ticket,))
-    assert replay.find("k", {}) is not None
-    ticket.confirm_delivery()
-    ticket.confirm_delivery()
-    assert replay.find("k", {}) is None
-    assert replay.find("k", RETRY) is not None  # its header marks it as a retry
-    assert replay.find("other", RETRY) is None
-
-
-async def test_the_retry_gets_the_same_answer_and_then_it_is_delivered(
-    ticket: AnswerWaiter,
-) -> None:
-    replay = ReplayCache(30.0, Clock())
-    value = reply()
-    replay.remember("k", "g1", value, (ticket,))
-    result = replay.find("k", {})
-    assert result is not None
-    again = replay.waiter(result, stream=True)
-    assert again.group_id == "g1"
-    assert await again.next(1.0) == value
-    assert replay.find("k", {}) is not None  # broke off again
-    again.confirm_delivery()
-    again.leave()
-    assert replay.find("k", {}) is None
-
-
 async def test_an_answer_is_replayed_until_each_listener_has_it(ticket: AnswerWaiter) -> None:
     replay = ReplayCache(30.0, Clock())
     other = AnswerWaiter(Run(), False, 10.0)
@@ -225,12 +197,6 @@ async def test_an_answer_is_replayed_until_each_listener_has_it(ticket: AnswerWa
     assert replay.find("k", {}) is not None
     ticket.confirm_delivery()
     assert replay.find("k", {}) is None
-
-
-async def test_a_client_that_left_before_the_answer_gets_it_on_retry() -> None:
-    replay = ReplayCache(30.0, Clock())
-    replay.remember("k", "g1", reply(), ())
-    assert replay.find("k", {}) is not None
 
 
 def test_answers_expire_after_the_window() -> None:
@@ -242,15 +208,6 @@ def test_answers_expire_after_the_window() -> None:
     clock.now += 2.0
     assert replay.find("k", RETRY) is None
     assert (len(replay), replay.size) == (0, 0)
-
-
-def test_nothing_is_cached_when_off_or_without_an_answer() -> None:
-    off = ReplayCache(0.0, Clock())
-    off.remember("k", "g1", reply(), ())
-    assert off.find("k", RETRY) is None
-    replay = ReplayCache(30.0, Clock())
-    replay.remember("k", "g1", FinalAnswer(None, (), "error"), ())
-    assert replay.find("k", RETRY) is None
 
 
 def test_the_cache_is_bounded_in_number_and_bytes() -> None:
@@ -273,7 +230,6 @@ def test_a_newer_answer_replaces_the_older_one() -> None:
     replay.remember("k", "g1", reply(), ())
     replay.remember("k", "g2", reply(), ())
     result = replay.find("k", {})
-    assert result is not None
     assert result.group_id == "g2"
     assert (len(replay), replay.size) == (1, 100)
 

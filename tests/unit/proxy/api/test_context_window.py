@@ -57,6 +57,11 @@ LONG_BODIES: dict[str, dict[str, Any]] = {
 # --- observe mode -------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def gauge() -> TokenEstimator:
+    return TokenEstimator()
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", LONG_BODIES)
 async def test_a_prompt_that_is_too_long_is_a_400_before_anything_is_asked(
@@ -134,9 +139,7 @@ async def test_the_model_and_its_window_are_listed(o: Observed) -> None:
 
 
 @pytest.mark.parametrize("openapi", [True, False])
-async def test_token_routes_are_forwarded_if_the_upstream_has_them(
-    tmp_path: Path, openapi: bool
-) -> None:
+async def test_token_routes_of_the_upstream_are_forwarded(tmp_path: Path, openapi: bool) -> None:
     async with ScriptedOpenAI(key="k") as upstream:
         upstream.openapi = openapi
         async with observed(tmp_path, upstream, {"key": "k"}) as o:
@@ -182,19 +185,17 @@ async def test_an_invalid_tokenizer_response_is_ignored(
         assert (await o.post(LONG)).status_code == 200
 
 
-async def test_too_many_characters_are_refused_without_a_tokenizer(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.tokenizer = False
-        async with observed(tmp_path, upstream) as o:
-            response = await o.post("hi", max_tokens=4096)
-            assert response.status_code == 400
-            assert response.json()["error"]["message"].startswith(
-                "This model's maximum context length is 4096 tokens. However, you requested 4096 "
-                "output tokens and your prompt contains 2 characters (more than 0 characters, "
-                "which is the upper bound for 0 input tokens)."
-            )
-            assert not o.upstream.calls
-            assert (await o.post("hi", max_tokens=4095)).status_code == 200
+@pytest.mark.upstream(tokenizer=False)
+async def test_too_many_characters_are_refused_without_a_tokenizer(o: Observed) -> None:
+    response = await o.post("hi", max_tokens=4096)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith(
+        "This model's maximum context length is 4096 tokens. However, you requested 4096 "
+        "output tokens and your prompt contains 2 characters (more than 0 characters, "
+        "which is the upper bound for 0 input tokens)."
+    )
+    assert not o.upstream.calls
+    assert (await o.post("hi", max_tokens=4095)).status_code == 200
 
 
 async def test_an_unreachable_server_is_not_asked_to_count(
@@ -330,8 +331,7 @@ def test_a_recently_answered_prompt_is_counted_exactly() -> None:
     assert gauge.estimate(request) == 18
 
 
-def test_a_continued_prompt_estimates_only_its_new_part() -> None:
-    gauge = TokenEstimator()
+def test_a_continued_prompt_estimates_only_its_new_part(gauge: TokenEstimator) -> None:
     gauge.learn(chat_request("x" * 4000), 5000)
     longer = chat_request("x" * 4000, "answer", "next")
     added = gauge.estimate(longer) - 5000
@@ -344,8 +344,7 @@ def test_the_initial_ratio_applies_before_the_first_answer() -> None:
     assert abs(estimate - 35_000 / BYTES_PER_TOKEN) < 100
 
 
-def test_the_ratio_is_learned_and_implausible_samples_are_ignored() -> None:
-    gauge = TokenEstimator()
+def test_the_ratio_is_learned_and_implausible_samples_are_ignored(gauge: TokenEstimator) -> None:
     for n in range(20):
         gauge.learn(chat_request(f"{n}" + "x" * 10_000), 5_000)
     gauge.learn(chat_request("cut to fit" * 5_000), 100)  # not plausible
@@ -355,9 +354,8 @@ def test_the_ratio_is_learned_and_implausible_samples_are_ignored() -> None:
     assert 3_900 < estimate < 4_200
 
 
-def test_the_ratio_comes_from_prompts_of_similar_length() -> None:
+def test_the_ratio_comes_from_prompts_of_similar_length(gauge: TokenEstimator) -> None:
     """A template's fixed part weighs more in them."""
-    gauge = TokenEstimator()
     for n in range(10):
         gauge.learn(chat_request(f"{n:04}"), 40)
         gauge.learn(chat_request(f"{n}" + "x" * 20_000), 5_000)
@@ -376,8 +374,7 @@ def test_images_count_apart() -> None:
     assert abs(gauge.estimate(chat_request("x" * 3500)) - 1000) < 50  # nothing learned from it
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    gauge = TokenEstimator()
+def test_what_is_remembered_is_bounded(gauge: TokenEstimator) -> None:
     for n in range(MAX_EXACT + 5):
         gauge.learn(chat_request(str(n)), 10)
     assert not gauge.is_exact(chat_request("0"))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Upstream:
         self.status = 200
         self.requests: list[tuple[str, Any]] = []
         self.keys: list[str] = []
+        self.url = ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -54,6 +56,15 @@ class Upstream:
             self.keys.append(request.headers.get("authorization", ""))
             answer, status = b'{"count":3,"max_model_len":4096,"tokens":[1,2,3]}', self.status
         await json_response(answer, status)(scope, receive, send)
+
+
+@pytest.fixture
+async def upstream(f: Front) -> AsyncIterator[Upstream]:
+    """The server of the front."""
+    made = Upstream()
+    async with served(made) as made.url:
+        f.world.server.client = SwarmWire(made.url, f.world.line, "me")
+        yield made
 
 
 # --- routes -------------------------------------------------------------------------------------
@@ -154,28 +165,27 @@ async def test_token_routes_without_an_upstream_tokenizer_are_404(f: Front) -> N
         assert (answer.status_code, answer.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(tmp_path: Path) -> None:
-    upstream = Upstream()
-    async with fronted(tmp_path) as f, served(upstream) as url:
-        f.world.server.client = SwarmWire(url, f.world.line, "me")
-        answer = await f.client.post("/tokenize", json={"prompt": "hello"})
-        assert answer.status_code == 200
-        assert answer.json()["count"] == 3
-        assert upstream.requests == [("/tokenize", {"prompt": "hello"})]
-        body = (await f.client.post(COUNT, json=BODIES[MESSAGES_PATH])).json()
-        assert body["input_tokens"] == 3
-        assert upstream.requests[-1][1]["messages"] == BODIES[MESSAGES_PATH]["messages"]
-        upstream.status = 400
-        before = len(upstream.requests)
-        assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
-        assert len(upstream.requests) == before
-        assert (await f.client.post("/detokenize", json={"tokens": [1]})).status_code == 400
-        assert len(upstream.requests) == before + 1
-        upstream.status = 500
-        failed = await f.client.post("/detokenize", json={"tokens": [1]})
-        assert failed.status_code == 503
-        assert failed.headers["retry-after"]
-        assert (await f.client.post(COUNT, json=BODIES[MESSAGES_PATH])).json()["input_tokens"] > 0
+async def test_token_routes_with_an_upstream_tokenizer_are_forwarded(
+    f: Front, upstream: Upstream
+) -> None:
+    answer = await f.client.post("/tokenize", json={"prompt": "hello"})
+    assert answer.status_code == 200
+    assert answer.json()["count"] == 3
+    assert upstream.requests == [("/tokenize", {"prompt": "hello"})]
+    body = (await f.client.post(COUNT, json=BODIES[MESSAGES_PATH])).json()
+    assert body["input_tokens"] == 3
+    assert upstream.requests[-1][1]["messages"] == BODIES[MESSAGES_PATH]["messages"]
+    upstream.status = 400
+    before = len(upstream.requests)
+    assert (await f.client.post("/detokenize", json={"tokens": "no"})).status_code == 400
+    assert len(upstream.requests) == before
+    assert (await f.client.post("/detokenize", json={"tokens": [1]})).status_code == 400
+    assert len(upstream.requests) == before + 1
+    upstream.status = 500
+    failed = await f.client.post("/detokenize", json={"tokens": [1]})
+    assert failed.status_code == 503
+    assert failed.headers["retry-after"]
+    assert (await f.client.post(COUNT, json=BODIES[MESSAGES_PATH])).json()["input_tokens"] > 0
 
 
 async def test_the_server_named_by_the_model_counts_tokens(tmp_path: Path) -> None:
@@ -215,18 +225,15 @@ BAD: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("path", "body", "param"), BAD)
 async def test_invalid_token_requests_are_refused_in_vllms_form(
-    tmp_path: Path, path: str, body: Any, param: str
+    f: Front, upstream: Upstream, path: str, body: Any, param: str
 ) -> None:
-    upstream = Upstream()
-    async with fronted(tmp_path) as f, served(upstream) as url:
-        f.world.server.client = SwarmWire(url, f.world.line, "me")
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = await f.client.post(path, content=data, headers=JSON)
-        error = answer.json()["error"]
-        assert (answer.status_code, error["type"], error["param"]) == (400, "Bad Request", param)
-        assert not upstream.requests
-        plain = await f.client.post(path, content=b'{"prompt": "x", "tokens": []}')
-        assert plain.json()["error"]["message"].startswith("Unsupported Media Type")
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = await f.client.post(path, content=data, headers=JSON)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "Bad Request", param)
+    assert not upstream.requests
+    plain = await f.client.post(path, content=b'{"prompt": "x", "tokens": []}')
+    assert plain.json()["error"]["message"].startswith("Unsupported Media Type")
 
 
 @pytest.mark.parametrize(
@@ -254,18 +261,18 @@ def test_errors_of_an_upstream_are_converted_to_vllms_form(
         assert (no.status, no.kind, no.param) == numbers
 
 
-async def test_an_observed_upstream_gets_its_own_key_and_model_name(tmp_path: Path) -> None:
-    upstream = Upstream()
-    async with fronted(tmp_path) as f, served(upstream) as url:
-        settings = UpstreamSettings(url=url, key="sk-upstream", model="big")
-        f.world.server.client = ObserveClient(settings, f.world.line, "me")
-        body = {"model": "tiny", "prompt": "hello"}
-        mine = {"authorization": "Bearer sk-mine"}
-        assert (await f.client.post("/tokenize", json=body, headers=mine)).status_code == 200
-        assert upstream.requests == [("/tokenize", {"model": "big", "prompt": "hello"})]
-        assert upstream.keys == ["Bearer sk-upstream"]
-        upstream.status = 401  # ours is not taken, which is not the user's fault
-        assert (await f.client.post("/tokenize", json=body)).status_code == 503
+async def test_an_observed_upstream_gets_its_own_key_and_model_name(
+    f: Front, upstream: Upstream
+) -> None:
+    settings = UpstreamSettings(url=upstream.url, key="sk-upstream", model="big")
+    f.world.server.client = ObserveClient(settings, f.world.line, "me")
+    body = {"model": "tiny", "prompt": "hello"}
+    mine = {"authorization": "Bearer sk-mine"}
+    assert (await f.client.post("/tokenize", json=body, headers=mine)).status_code == 200
+    assert upstream.requests == [("/tokenize", {"model": "big", "prompt": "hello"})]
+    assert upstream.keys == ["Bearer sk-upstream"]
+    upstream.status = 401  # ours is not taken, which is not the user's fault
+    assert (await f.client.post("/tokenize", json=body)).status_code == 503
 
 
 @pytest.mark.parametrize("path", ["/tokenize", COUNT])

@@ -26,7 +26,6 @@ from core.events import (
     encode,
 )
 from core.journal.file import JournalError
-from core.journal.writer import Journal
 from core.settings import ProxySettings, Settings
 from core.state import reduce
 from core.state.brief import brief_groups
@@ -59,15 +58,9 @@ class FakeGroupCommands(GroupCommands):
         self.calls: list[tuple[str, dict[str, Any]]] = []
         for command in self.table:
             name = "set_mode" if command == "rating.mode" else command.partition(".")[2]
-            self.table[command] = self._executor(name)
+            self.table[command] = self.__getattr__(name)
 
     def __getattr__(self, name: str) -> Any:
-        return self._recorder(name)
-
-    def _executor(self, name: str) -> Any:
-        return self._recorder(name)
-
-    def _recorder(self, name: str) -> Any:
         async def call(**args: Any) -> str:
             self.calls.append((name, args))
             if args.get("group_id") == "g0002":
@@ -90,21 +83,14 @@ class ServedApi:
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[ServedApi]:
-    journal = Journal(tmp_path / "j.db")
-    groups = FakeGroupCommands()
-    try:
-        async with Tasks("test") as tasks:
-            bus = Bus(journal, "run")
-            rewards = ComposedSource()
-            context = ProxyContext(Settings(), journal, bus, {}, rewards, Rows(), tasks, "me")
-            orders = CommandDispatcher(context, cast(Any, groups), groups)
-            async with served(
-                below("/control", ControlApi(context, orders, "secret", frozenset()).app())
-            ) as url:
-                yield ServedApi(context, groups, url)
-    finally:
-        journal.close()
+async def api(bus: Bus) -> AsyncIterator[ServedApi]:
+    groups, rewards = FakeGroupCommands(), ComposedSource()
+    async with Tasks("test") as tasks:
+        context = ProxyContext(Settings(), bus.journal, bus, {}, rewards, Rows(), tasks, "me")
+        orders = CommandDispatcher(context, cast(Any, groups), groups)
+        app = ControlApi(context, orders, "secret", frozenset()).app()
+        async with served(below("/control", app)) as url:
+            yield ServedApi(context, groups, url)
 
 
 @pytest.fixture
@@ -130,9 +116,7 @@ async def collect(
     return result
 
 
-async def test_snapshot_then_events_give_the_same_state(
-    api: ServedApi, client: ControlClient
-) -> None:
+async def test_snapshot_and_events_give_the_state(api: ServedApi, client: ControlClient) -> None:
     api.context.bus.publish(
         ProxyStarted(client_uuid="c", pid=1, url="u", version="v", servers={}, rewards="b")
     )
@@ -258,7 +242,6 @@ async def test_a_repeated_fact_is_stored_once(api: ServedApi, client: ControlCli
         await client.post_fact("m:start", begun)
         await client.post_fact("m:1:1", row)
     mock = api.context.bus.state.mock
-    assert mock is not None
     assert mock.done == 1
     with pytest.raises(ControlError, match="only the mock user's"):
         await client.post_fact("x", opened("g"))
@@ -309,9 +292,7 @@ async def test_rows_and_directives(api: ServedApi, client: ControlClient) -> Non
     assert reply.message == "no mock user is running"
 
 
-async def test_closed_groups_are_read_with_complete_texts(
-    api: ServedApi, client: ControlClient
-) -> None:
+async def test_closed_groups_have_complete_texts(api: ServedApi, client: ControlClient) -> None:
     api.context.bus.publish(opened("g1"))
     events = await client.group_events("g1")
     assert [event.kind for event in events] == ["group_opened"]
@@ -485,7 +466,6 @@ async def test_ended_runs_come_without_curves(one: Guarded, owner: ControlClient
     assert [run.brief for run in runs.runs] == [True, False]
     for number, curve in (await owner.curves([1, 77])).items():
         run = runs.numbered(number)
-        assert run is not None
         run.curve = curve
     assert runs == bus.state.engine_runs
 

@@ -108,9 +108,7 @@ async def test_resume_uses_the_job_of_the_server_else_the_default(
     assert "ajet" in str(w.swarm.config)
 
 
-async def test_a_start_that_fails_shows_no_secret_of_the_job(
-    w: World, engine: AjetcTransport
-) -> None:
+async def test_a_failed_start_shows_no_secret_of_the_job(w: World, engine: AjetcTransport) -> None:
     await w.order("engine.stop")
     job = "ajet: {model: {path: m}, teacher_model: {api_key: hunter2hunter2}}"
     await w.order("engine.job", job=job)
@@ -167,29 +165,6 @@ async def test_only_a_changed_list_of_checkpoints_is_published_and_it_is_bounded
     await w.server.client.features(again=True)
     await refresh_checkpoints(w.context, w.server)
     assert listed(w) is None
-
-
-async def test_tokens_are_read_from_the_server_of_the_episode(
-    w: World, engine: AjetcTransport
-) -> None:
-    row = {"id": 5, "text": "a", "mask": 1, "logprob": -0.5, "logprob_now": None}
-    engine.tokens["e1"] = {
-        "episode_uuid": "e1",
-        "state": "finished",
-        "task_id": "t",
-        "reward": 0.5,
-        "step": None,
-        "calls": [{"step": 3, "prompt_tokens": 0, "tokens": [row]}],
-    }
-    result = await tokens(w.context, "e1", "s")
-    assert result.calls[0].tokens[0].logprob == -0.5
-    assert result.calls[0].tokens[0].logprob_now is None
-    with pytest.raises(AjetError, match="has no tokens here"):
-        await tokens(w.context, "e2", "s")
-    with pytest.raises(AjetError, match="no server `x`"):
-        await tokens(w.context, "e1", "x")
-    with pytest.raises(AjetError, match="not the id of an episode"):
-        await tokens(w.context, "../prune", "s")
 
 
 def test_destructive_commands_are_marked_as_dangerous() -> None:

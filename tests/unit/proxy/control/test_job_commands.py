@@ -38,17 +38,13 @@ def job(**values: Any) -> str:
     return dump_job(made)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def engine(w: World) -> EngineCommands:
     """Its commands on the engine, with a short wait for a stable OFFLINE."""
     commands = EngineCommands(w.context)
     commands.jobs.quiet = 0.15
+    w.dispatcher = CommandHandler(w.context, commands.table, commands.refresh)
     return commands
-
-
-async def give(commands: EngineCommands, name: str, /, **args: Any) -> str:
-    handler = CommandHandler(commands.context, commands.table, commands.refresh)
-    return (await handler.execute(name, args))[0]
 
 
 def work(made: World) -> WorkChanged:
@@ -60,8 +56,8 @@ def phases(made: World) -> dict[str, str]:
     return {one.title: one.phase for one in work(made).steps}
 
 
-async def test_apply_stops_waits_sends_and_starts(w: World, engine: EngineCommands) -> None:
-    result = await give(engine, "engine.apply", job=job(lr=1e-4))
+async def test_apply_stops_waits_sends_and_starts(w: World) -> None:
+    result = await w.order("engine.apply", job=job(lr=1e-4))
     assert result == "s is starting with this job: its engine was stopped for it"
     assert w.swarm.stops == 1
     assert get(load_job(str(w.swarm.config)), LEARNING_RATE) == 1e-4
@@ -83,85 +79,77 @@ async def test_apply_stops_waits_sends_and_starts(w: World, engine: EngineComman
     assert (sent.how, w.state.servers["s"].job.yaml) == ("given", sent.yaml)
 
 
-async def test_each_step_is_published_when_it_begins_and_ends(
-    w: World, engine: EngineCommands
-) -> None:
-    await give(engine, "engine.apply", job=job())
+async def test_each_step_is_published_when_it_begins_and_ends(w: World) -> None:
+    await w.order("engine.apply", job=job())
     await w.until(lambda: work(w).over)
     phase_pairs = [(event.steps[1].phase, event.steps[3].phase) for event in w.kinds(WorkChanged)]
     assert ("doing", "waiting") in phase_pairs
     assert ("done", "doing") in phase_pairs
 
 
-async def test_the_next_start_uses_the_applied_job(w: World, engine: EngineCommands) -> None:
-    await give(engine, "engine.apply", job=job(lr=2e-4))
+async def test_the_next_start_uses_the_applied_job(w: World) -> None:
+    await w.order("engine.apply", job=job(lr=2e-4))
     await w.until(lambda: work(w).over)
-    await give(engine, "engine.stop")
-    assert await give(engine, "engine.start") == "s is starting with its saved job"
+    await w.order("engine.stop")
+    assert await w.order("engine.start") == "s is starting with its saved job"
     assert get(load_job(str(w.swarm.config)), LEARNING_RATE) == 2e-4
 
 
-async def test_a_preset_beats_the_saved_job_and_is_not_saved(
-    w: World, engine: EngineCommands
-) -> None:
-    result = await give(engine, "engine.job", job=job(batch=6))
+async def test_a_preset_beats_the_saved_job_and_is_not_saved(w: World) -> None:
+    result = await w.order("engine.job", job=job(batch=6))
     assert result.startswith("s: the job is saved in ")
     assert "s.yaml" in result
-    await give(engine, "engine.stop")
-    result = await give(engine, "engine.start", preset="hand")
+    await w.order("engine.stop")
+    result = await w.order("engine.start", preset="hand")
     assert result == "s is starting with the job for rating by hand: 2 votes make one update"
     assert get(load_job(str(w.swarm.config)), BATCH) == 2
     await w.until(lambda: work(w).over)
-    await give(engine, "engine.stop")
-    await give(engine, "engine.start")
+    await w.order("engine.stop")
+    await w.order("engine.start")
     assert get(load_job(str(w.swarm.config)), BATCH) == 6
 
 
 @pytest.mark.parametrize("embedded", [True, False])
 async def test_a_single_length_is_questioned_for_an_agentjet_server_only(
-    embedded: bool, w: World, engine: EngineCommands, monkeypatch: pytest.MonkeyPatch
+    embedded: bool, w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_embedded() -> bool:
         return embedded
 
     monkeypatch.setattr(w.server.client, "is_embedded", is_embedded)
     text = "ajet:\n  rollout: {max_response_length_in_one_turn: 32}\n"
-    result = await give(engine, "engine.job", job=text)
+    result = await w.order("engine.job", job=text)
     assert ("the four lengths belong together" in result) is not embedded
 
 
-async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(
-    w: World, engine: EngineCommands
-) -> None:
+async def test_a_bad_job_is_refused_with_its_line_and_nothing_is_stopped(w: World) -> None:
     bad = "ajet:\n  rollout:\n    num_repeat: many\n"
     for name in ("engine.apply", "engine.job", "engine.start"):
         with pytest.raises(AjetError) as caught:
-            await give(engine, name, job=bad)
+            await w.order(name, job=bad)
         assert "num_repeat" in str(caught.value) or "ROLLING" in str(caught.value)
     with pytest.raises(AjetError) as caught:
-        await give(engine, "engine.apply", job=bad)
+        await w.order("engine.apply", job=bad)
     assert caught.value.where == "job:3"
     assert w.swarm.stops == 0
     assert not w.kinds(WorkChanged)
     with pytest.raises(CommandError, match="the command has no job"):
-        await give(engine, "engine.job")
+        await w.order("engine.job")
 
 
-async def test_unknown_keys_are_named_and_saved(w: World, engine: EngineCommands) -> None:
-    result = await give(engine, "engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
+async def test_unknown_keys_are_named_and_saved(w: World) -> None:
+    result = await w.order("engine.job", job="ajet:\n  rollout:\n    num_repeats: 4\n")
     assert "line 3: unknown key `ajet.rollout.num_repeats`" in result
     assert "is `ajet.rollout.num_repeat` meant?" in result
 
 
-async def test_a_saved_job_that_was_broken_by_hand_starts_nothing(
-    w: World, engine: EngineCommands
-) -> None:
-    await give(engine, "engine.stop")
+async def test_a_saved_job_broken_by_hand_starts_nothing(w: World, engine: EngineCommands) -> None:
+    await w.order("engine.stop")
     file = engine.jobs.store.path("s")
     file.parent.mkdir()
     file.write_text("ajet: [")
     with pytest.raises(AjetError) as caught:
-        await give(engine, "engine.start")
+        await w.order("engine.start")
     assert caught.value.where.startswith(str(file))
     assert w.swarm.state == "OFFLINE"
 
@@ -170,27 +158,25 @@ async def test_an_operation_cancelled_while_it_waits_reports_the_server_state(
     w: World, engine: EngineCommands
 ) -> None:
     engine.jobs.quiet = 30.0
-    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    applying = w.context.tasks.spawn(w.order("engine.apply", job=job()), "apply")
     await w.until(lambda: w.state.servers["s"].work is not None)
     await w.until(lambda: phases(w)["wait for a stable OFFLINE"] == "doing")
     with pytest.raises(AjetError, match="`Apply a job` runs on s"):
-        await give(engine, "engine.start")
-    assert "ends at its next safe place" in await give(engine, "engine.cancel")
+        await w.order("engine.start")
+    assert "ends at its next safe place" in await w.order("engine.cancel")
     with pytest.raises(AjetError) as caught:
         await applying
     assert "cancelled at `wait for a stable OFFLINE`" in caught.value.what
     assert "the engine is OFFLINE, with the job it had and stopped" in caught.value.what
     assert (work(w).phase, w.swarm.config) == ("cancelled", None)
-    assert "nothing runs on" in await give(engine, "engine.cancel")
+    assert "nothing runs on" in await w.order("engine.cancel")
 
 
-async def test_a_cancellation_waits_for_a_stop_that_was_sent(
-    w: World, engine: EngineCommands
-) -> None:
+async def test_a_cancellation_waits_for_a_sent_stop(w: World, engine: EngineCommands) -> None:
     w.swarm.stop_seconds = 0.3
-    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    applying = w.context.tasks.spawn(w.order("engine.apply", job=job()), "apply")
     await w.until(lambda: w.swarm.stops)
-    await give(engine, "engine.cancel")
+    await w.order("engine.cancel")
     with pytest.raises(AjetError, match="`stop the engine`; the engine is OFFLINE"):
         await applying
     assert w.swarm.state == "OFFLINE"
@@ -203,12 +189,10 @@ async def test_a_cancellation_waits_for_a_stop_that_was_sent(
         ("start", "start the engine", "the engine is BOOTING, with the job that was sent"),
     ],
 )
-async def test_a_failed_step_reports_the_server_state(
-    w: World, engine: EngineCommands, fault: str, step: str, left: str
-) -> None:
+async def test_a_failed_step_names_the_state(w: World, fault: str, step: str, left: str) -> None:
     setattr(w.swarm, f"{fault}_error", "no GPU is free")
     with pytest.raises(AjetError) as caught:
-        await give(engine, "engine.apply", job=job())
+        await w.order("engine.apply", job=job())
     assert f"`{step}` failed" in caught.value.what
     assert "no GPU is free" in caught.value.what
     assert left in caught.value.what
@@ -221,26 +205,22 @@ async def test_a_failed_step_reports_the_server_state(
 
 
 @pytest.mark.parametrize("order", ["engine.start", "engine.apply"])
-async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(
-    w: World, engine: EngineCommands, order: str
-) -> None:
+async def test_an_error_that_quotes_a_secret_of_the_job_shows_none(w: World, order: str) -> None:
     if order == "engine.start":
-        await give(engine, "engine.stop")
+        await w.order("engine.stop")
     w.swarm.start_error = "the teacher refused api_key=hunter2hunter2"
     teacher = "{teacher_model: {api_key: hunter2hunter2}}"
     with pytest.raises(AjetError, match=r"api_key=\*\*\*; the engine is BOOTING") as caught:
-        await give(engine, order, job=f"ajet: {teacher}")
+        await w.order(order, job=f"ajet: {teacher}")
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in str(w.kinds(AlertRaised))
     assert "hunter2" not in str(w.kinds(WorkChanged))
 
 
 @pytest.mark.parametrize("preset", [None, "default", "hand"])
-async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
-    w: World, engine: EngineCommands, preset: str | None
-) -> None:
-    await give(engine, "engine.stop")
-    await give(engine, "engine.start", preset=preset)
+async def test_a_preset_leaves_training_to_an_agentjet_server(w: World, preset: str | None) -> None:
+    await w.order("engine.stop")
+    await w.order("engine.start", preset=preset)
     await w.until(lambda: work(w).over)
     assert work(w).phase == "done"
     sent = load_job(str(w.swarm.config))
@@ -255,15 +235,15 @@ async def test_a_preset_for_an_agentjet_server_leaves_training_to_it(
 @pytest.mark.parametrize("name", ["engine.start", "engine.apply"])
 @pytest.mark.parametrize("model", ["tiny", ""])
 async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
-    w: World, engine: EngineCommands, monkeypatch: pytest.MonkeyPatch, name: str, model: str
+    w: World, monkeypatch: pytest.MonkeyPatch, name: str, model: str
 ) -> None:
     monkeypatch.delenv(MODEL_VARIABLE)
     if name == "engine.start":
-        await give(engine, "engine.stop")
+        await w.order("engine.stop")
     stops = w.swarm.stops
     text = f"ajet: {{model: {{path: {model}}}}}" if model else "ajet: {}"
     with pytest.raises(AjetError) as caught:
-        await give(engine, name, job=text)
+        await w.order(name, job=text)
     assert ("embedded engine" if model else "no model is named") in caught.value.what
     assert MODEL_VARIABLE in caught.value.todo
     assert w.swarm.stops == stops
@@ -271,15 +251,13 @@ async def test_a_job_that_no_agentjet_server_can_train_is_not_sent(
 
 
 @pytest.mark.world(watched=True)
-async def test_a_start_keeps_the_job_that_another_client_sent(
-    w: World, engine: EngineCommands
-) -> None:
-    await give(engine, "engine.apply", job=job(batch=6))
+async def test_a_start_keeps_the_job_of_another_client(w: World, engine: EngineCommands) -> None:
+    await w.order("engine.apply", job=job(batch=6))
     await w.until(lambda: work(w).over)
     assert w.state.servers["s"].foreign_start == 0
     saved_at = w.context.clock()  # this clock is late after a stall, that of the file is not
     os.utime(engine.jobs.store.path("s"), (saved_at, saved_at))
-    await give(engine, "engine.stop")
+    await w.order("engine.stop")
     await w.until(lambda: w.state.servers["s"].state == "OFFLINE")
     theirs = dump_job(server_job("theirs"))
     await w.server.client.sync_train_config(theirs)  # a script starts it, not the proxy
@@ -287,28 +265,28 @@ async def test_a_start_keeps_the_job_that_another_client_sent(
     await w.until(lambda: w.state.servers["s"].state == "ROLLING")
     assert w.state.servers["s"].foreign_start > 0
     assert (await job_info(w.context, w.server, engine.jobs.store)).last
-    await give(engine, "engine.stop")
+    await w.order("engine.stop")
     await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
-    result = await give(engine, "engine.start")
+    result = await w.order("engine.start")
     assert result == "s is starting with the job it had, which another client sent"
     assert get(load_job(str(w.swarm.config)), MODEL) == "theirs"
     await w.until(lambda: w.state.servers["s"].state == "ROLLING")
 
-    await give(engine, "engine.stop")
+    await w.order("engine.stop")
     await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
     w.swarm.config = None
     with pytest.raises(AjetError, match="no job any more: it was restarted"):
-        await give(engine, "engine.start")
-    await give(engine, "engine.start", preset="default")
+        await w.order("engine.start")
+    await w.order("engine.start", preset="default")
     assert get(load_job(str(w.swarm.config)), MODEL) == "remote/model"
     assert w.state.servers["s"].foreign_start == 0
 
 
-async def test_a_server_that_does_not_answer_gets_no_job(w: World, engine: EngineCommands) -> None:
+async def test_a_server_that_does_not_answer_gets_no_job(w: World) -> None:
     w.line.cut = True
     await w.until(lambda: not w.server.watcher.current.reachable)
     with pytest.raises(AjetError, match="the server does not answer"):
-        await give(engine, "engine.apply", job=job())
+        await w.order("engine.apply", job=job())
     assert w.swarm.stops == 0
 
 
@@ -319,7 +297,7 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
     monkeypatch.setattr("ajet_swarm.api.watcher.GONE_FOR", 0.5)
     w.swarm.boot_seconds = 3_000.0
     engine.jobs.quiet = 45.0 if step != "boot" else 0.15
-    applying = w.context.tasks.spawn(give(engine, "engine.apply", job=job()), "apply")
+    applying = w.context.tasks.spawn(w.order("engine.apply", job=job()), "apply")
     await w.until(lambda: w.state.servers["s"].work is not None)
     await w.until(lambda: phases(w)[step] == "doing")
     state = "BOOTING" if step == "boot" else "OFFLINE"
@@ -334,10 +312,10 @@ async def test_a_boot_does_not_wait_for_a_lost_engine(
     assert (applying.exception() is None) == (step == "boot")
 
 
-async def test_a_boot_that_returns_to_offline_is_reported(w: World, engine: EngineCommands) -> None:
-    await give(engine, "engine.stop")
+async def test_a_boot_that_returns_to_offline_is_reported(w: World) -> None:
+    await w.order("engine.stop")
     w.swarm.boot_seconds = 30.0
-    await give(engine, "engine.start")
+    await w.order("engine.start")
     await w.until(lambda: phases(w)["boot"] == "doing")
     await w.until(lambda: w.server.watcher.current.state == "BOOTING")
     w.swarm.set_state("OFFLINE")
@@ -345,12 +323,12 @@ async def test_a_boot_that_returns_to_offline_is_reported(w: World, engine: Engi
     assert "`boot` failed: the engine went back to OFFLINE" in work(w).said
 
 
-async def test_a_stop_ends_a_boot_that_does_not_finish(w: World, engine: EngineCommands) -> None:
-    await give(engine, "engine.stop")
+async def test_a_stop_ends_a_boot_that_does_not_finish(w: World) -> None:
+    await w.order("engine.stop")
     w.swarm.boot_seconds = 30.0
-    await give(engine, "engine.start")
+    await w.order("engine.start")
     await w.until(lambda: phases(w)["boot"] == "doing")
-    assert await give(engine, "engine.stop") == "s is stopped"
+    assert await w.order("engine.stop") == "s is stopped"
     await w.until(lambda: work(w).over)
     assert work(w).phase == "cancelled"
 
@@ -365,7 +343,7 @@ async def test_the_job_info_contains_the_running_job_and_its_source(
     assert "reported by the server" in info.source
     assert get(load_job(info.running), BATCH) == 4
 
-    await give(engine, "engine.apply", job=job(batch=6))
+    await w.order("engine.apply", job=job(batch=6))
     await w.until(lambda: work(w).over)
     w.swarm.batch = 9
     await w.until(lambda: w.server.watcher.current.state == "ROLLING")
@@ -377,16 +355,14 @@ async def test_the_job_info_contains_the_running_job_and_its_source(
     assert get(load_job(info.running), BATCH) == 9
     assert get(load_job(info.saved), BATCH) == 6
 
-    await give(engine, "engine.stop")
+    await w.order("engine.stop")
     await w.until(lambda: w.server.watcher.current.state == "OFFLINE")
     info = await job_info(w.context, w.server, engine.jobs.store)
     assert "as last sent from here" in info.source
     assert get(load_job(info.running), BATCH) == 6
 
 
-async def test_the_job_reported_by_an_engine_takes_precedence(
-    w: World, engine: EngineCommands
-) -> None:
+async def test_the_job_an_engine_reports_is_preferred(w: World, engine: EngineCommands) -> None:
     swarm = await w.embedded()
     swarm.job = {"batch_size": 3, "save_freq": 20, "max_tokens": None, "hyper": {"lr": 5e-4}}
     info = await job_info(w.context, w.server, engine.jobs.store)
@@ -399,10 +375,9 @@ async def test_an_episode_of_any_client_can_be_aborted(w: World, engine: EngineC
     body = {"client_uuid": "other", "episode_type": "train", "discard_episode_timeout": 60}
     uuid = w.swarm.claim(body)["episode_uuid"]
     with pytest.raises(AjetError, match="no claimed episode begins with"):
-        await give(engine, "engine.abort_episode", episode="nothing")
-    result = await give(engine, "engine.abort_episode", episode=uuid[:10])
+        await w.order("engine.abort_episode", episode="nothing")
+    result = await w.order("engine.abort_episode", episode=uuid[:10])
     assert result == f"s: episode {uuid[:8]} of client other aborted; it is back in the pool"
-    assert not w.swarm.claimed()
 
 
 async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(
@@ -415,10 +390,9 @@ async def test_an_abort_in_flight_is_not_repeated_by_the_same_command(
     w.swarm.fail_always("/abort_episode", "stall")
     for _ in range(2):
         with pytest.raises(AjetError, match="has not confirmed the abort"):
-            await give(engine, "engine.abort_episode", episode=uuid)
+            await w.order("engine.abort_episode", episode=uuid)
     assert w.swarm.requests["/abort_episode"] == 1
     w.swarm.release()
-    await w.until(lambda: not w.swarm.claimed())
 
 
 WAIT = "wait for a stable OFFLINE"
@@ -441,17 +415,17 @@ async def test_a_late_message_of_the_trainer_does_not_end_the_start(
 ) -> None:
     engine.jobs.quiet = 60.0
     if order:
-        await give(engine, order)
+        await w.order(order)
     else:
         w.swarm.set_state("OFFLINE", 0)
         await w.server.watcher.refresh(20)
-    starting = w.context.tasks.spawn(give(engine, "engine.start", job=JOB), "start")
+    starting = w.context.tasks.spawn(w.order("engine.start", job=JOB), "start")
     await w.until(lambda: first_step(w) == (WAIT, "doing"))
     w.swarm.set_state("OFFLINE", 7)  # the late message
     await w.server.watcher.refresh(20)
     assert w.swarm.config is None
-    assert await give(engine, "engine.start") == "s is starting already"
-    await give(engine, "engine.cancel")
+    assert await w.order("engine.start") == "s is starting already"
+    await w.order("engine.cancel")
     with pytest.raises(AjetError, match=f"`Start` was cancelled at `{WAIT}`"):
         await starting
     assert (w.swarm.requests[START], w.swarm.config) == (0, None)
@@ -462,8 +436,8 @@ async def test_the_start_follows_the_wait(w: World, engine: EngineCommands) -> N
     engine.jobs.quiet = 0.2
     client, began = w.server.client, time.monotonic()
     w.server.watcher.clock = lambda: client.stopped_at  # however slow this machine is
-    await give(engine, "engine.stop")
-    assert await give(engine, "engine.start", job=JOB) == "s is starting with this job"
+    await w.order("engine.stop")
+    assert await w.order("engine.start", job=JOB) == "s is starting with this job"
     assert time.monotonic() - began >= 0.2
     await w.until(lambda: work(w).over)
     assert [one.title for one in work(w).steps] == [
@@ -475,24 +449,13 @@ async def test_the_start_follows_the_wait(w: World, engine: EngineCommands) -> N
     assert {one.phase for one in work(w).steps} == {"done"}
 
 
-async def test_a_stop_ends_the_wait(w: World, engine: EngineCommands) -> None:
-    engine.jobs.quiet = 60.0
-    await give(engine, "engine.stop")
-    starting = w.context.tasks.spawn(give(engine, "engine.start", job=JOB), "start")
-    await w.until(lambda: first_step(w) == (WAIT, "doing"))
-    await give(engine, "engine.stop")
-    with pytest.raises(AjetError, match="cancelled"):
-        await starting
-    assert w.swarm.requests[START] == 0
-
-
 @pytest.mark.world(state="OFFLINE")
 async def test_a_server_that_was_offline_for_long_is_started_at_once(
     w: World, engine: EngineCommands
 ) -> None:
     engine.jobs.quiet = 60.0
     w.server.watcher.clock = lambda: time.time() + 61
-    await give(engine, "engine.start", job=JOB)
+    await w.order("engine.start", job=JOB)
     assert first_step(w) == ("send the job", "done")
 
 
@@ -503,8 +466,8 @@ async def test_the_embedded_engine_is_started_at_once(
     engine.jobs.quiet = 60.0
     await w.embedded()
     w.swarm.config = JOB
-    await give(engine, "engine.stop")
-    await give(engine, name)
+    await w.order("engine.stop")
+    await w.order(name)
     assert first_step(w)[0] in ("send the job", "start the engine")
 
 
@@ -514,9 +477,9 @@ async def test_a_resume_of_another_server_waits_and_can_be_cancelled(
     engine.jobs.quiet = 60.0
     await w.embedded("/ajetc/info")
     w.swarm.config = JOB
-    restoring = w.context.tasks.spawn(give(engine, "engine.restore", name="base"), "restore")
+    restoring = w.context.tasks.spawn(w.order("engine.restore", name="base"), "restore")
     await w.until(lambda: first_step(w) == (WAIT, "doing"))
-    await give(engine, "engine.cancel")
+    await w.order("engine.cancel")
     with pytest.raises(AjetError, match=f"`Resume` was cancelled at `{WAIT}`"):
         await restoring
     assert (work(w).work, work(w).phase) == ("Resume", "cancelled")

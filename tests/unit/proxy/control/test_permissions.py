@@ -160,9 +160,7 @@ async def test_no_client_follows_the_feed_as_the_console_of_another(
     assert one.context.bus.state.groups["g0001"].leases
 
 
-async def test_texts_that_all_clients_receive_are_bounded(
-    one: Guarded, rater: ControlClient
-) -> None:
+async def test_texts_that_all_clients_get_are_bounded(one: Guarded, rater: ControlClient) -> None:
     for name, arg in (("group.note", "note"), ("group.lease", "holder")):
         with pytest.raises(ControlError, match=f"`{arg}` has 5000 characters"):
             await rater.command(name, arguments(COMMANDS[name]) | {arg: "x" * 5_000})
@@ -210,9 +208,7 @@ async def attached(one: Guarded, client: ControlClient, **names: str) -> Any:
     return events
 
 
-async def test_a_console_is_present_while_it_follows_the_feed(
-    one: Guarded, owner: ControlClient
-) -> None:
+async def test_a_console_is_present_while_it_follows(one: Guarded, owner: ControlClient) -> None:
     state, now = one.context.bus.state, one.context.clock()
     events = await attached(one, owner, holder="h1", rater="\x1b[31mann\n" + "x" * 99)
     (console,) = state.attached.values()
@@ -233,9 +229,7 @@ async def test_a_console_is_present_while_it_follows_the_feed(
     await events.aclose()
 
 
-async def test_two_tokens_rate_a_group_that_needs_two_votes(
-    one: Guarded, rater: ControlClient
-) -> None:
+async def test_two_tokens_give_a_group_its_two_votes(one: Guarded, rater: ControlClient) -> None:
     bus, now = one.context.bus, one.context.clock()
     bus.publish(RatingAwaited(**GROUP, until=now + 500, fallback="accept", why="hold", overlap=2))
     bus.publish(GroupLeased(**GROUP, holder="c1", rater="boris", until=now + 60))

@@ -47,7 +47,6 @@ async def test_a_rewind_starts_the_verified_weights_in_a_new_experiment(tmp_path
     async with trained(tmp_path, on_worse="pause") as made:
         w = made.w
         best = await made.look(41, 0.9)
-        assert best.verdict is not None
         assert best.verdict.outcome == "better"
         assert best.saved_as == str(made.folder(40))
         model = write_model(made.folder(40) / "actor" / "huggingface")
@@ -106,7 +105,6 @@ async def test_after_a_rewind_the_comparison_continues_with_the_same_baseline(
     look = await ended(w, 4)  # by itself: the step is an earlier one
     assert (look.step, look.role, look.restarted) == (1, "look", "")
     assert look.baseline_id == baseline.look_id
-    assert look.verdict is not None
     assert (look.verdict.outcome, look.verdict.look) == ("better", 4 - 1)
     assert look.saved_as == str(made.folder(5) / "actor" / "huggingface")
     # A second one from the new run: to the folder of the first run, in a third experiment.
@@ -273,9 +271,7 @@ async def test_a_pause_of_the_operator_outlasts_a_rewind(made: Trained) -> None:
 # --- the route ----------------------------------------------------------------------------------
 
 
-async def test_the_route_answers_with_the_plan_and_changes_nothing(
-    made: Trained, tmp_path: Path
-) -> None:
+async def test_the_route_gives_the_plan_and_changes_nothing(made: Trained, tmp_path: Path) -> None:
     await made.look(6, 0.9)
     merged = write_model(tmp_path / "merged ä&path=b?#%2F")
     write_model(made.folder(5) / "actor" / "huggingface")

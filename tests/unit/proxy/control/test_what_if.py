@@ -70,7 +70,6 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(
     before = list(running.w.swarm.reward_log)
     rewards = running.w.kinds(GroupSealed)[-1].rewards
     version, file = running.source.version, running.source.file
-    assert file is not None
     text = file.read_text()
     result = await running.order(
         "rewards.whatif", {"weights": ("length=0", "diversity=1"), "last": 10}
@@ -78,7 +77,6 @@ async def test_other_weights_are_tried_and_nothing_is_sent_or_changed(
     assert "nothing is sent" in result
     done = await running.over()
     assert (done.phase, done.done, done.total) == ("done", 3, 3)
-    assert done.summary is not None
     assert done.summary.compared == 3
     assert done.summary.version not in ("", version)
     assert done.summary.mean_after != pytest.approx(done.summary.mean_before)
@@ -95,7 +93,6 @@ async def test_the_tried_rewards_read_the_clock_of_the_proxy(running: RunningWha
     running.w.context.runtime = Runtime(Clock(monotonic=lambda: float(next(seconds))))
     await running.order("rewards.whatif", {"weights": ("length=0.1",)})
     summary = (await running.over()).summary
-    assert summary is not None
     assert summary.seconds > 1.0
 
 
@@ -108,9 +105,7 @@ async def test_the_tried_weights_are_applied_on_request(running: RunningWhatIf) 
     await running.over()
     version = running.source.version
     assert "applied length 0.1" in await running.order("rewards.apply")
-    assert running.source.file is not None
     part = load(running.source.file).named("length")
-    assert part is not None
     assert part.weight == 0.1
     assert "# short" in running.source.file.read_text()
     assert running.source.version != version

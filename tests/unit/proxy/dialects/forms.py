@@ -10,7 +10,6 @@ from core.dialects.request import PublicAnswer, call_deltas, public_answer, text
 from core.dialects.writer import Writer
 from proxy.dialects.chat.completions import COMPLETIONS
 from proxy.dialects.chat.request import CHAT
-from proxy.dialects.chat.writer import fingerprint
 from proxy.dialects.messages import MESSAGES
 from proxy.dialects.request import ChatRequest, Dialect
 from proxy.dialects.responses import RESPONSES
@@ -25,7 +24,6 @@ JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "Say hello."}]
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
 USAGE = {"prompt_tokens": 17, "completion_tokens": 23, "total_tokens": 40}
-CAPTURED = "vllm-0.32.0-5b592786"
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -101,11 +99,6 @@ def named_events(raw: bytes) -> list[dict[str, Any]]:
 def choices(raw: bytes, index: int = 0) -> list[dict[str, Any]]:
     """The contents of a stream for one choice."""
     return [one for event in events(raw) for one in event["choices"] if one["index"] == index]
-
-
-def ours(captured: str) -> str:
-    """A captured answer with our name in it."""
-    return captured.replace(CAPTURED, fingerprint())
 
 
 def assembled(raw: bytes, index: int = 0) -> dict[str, Any]:

@@ -155,8 +155,6 @@ def test_a_conversation_is_matched_although_its_notes_change() -> None:
         ("### Task:\nSummarize the conversation history that will be compacted out", "compaction"),
     ],
 )
-def test_requests_of_open_webui_in_the_background_are_helper_calls(
-    user_text: str, rule: str
-) -> None:
+def test_background_requests_of_open_webui_are_helper_calls(user_text: str, rule: str) -> None:
     body = {"messages": [user(user_text)]}
     assert helper_of(body, user_text) == rule

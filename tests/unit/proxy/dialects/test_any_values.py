@@ -189,7 +189,6 @@ def test_any_body_is_answered_or_refused(name: str, fields: dict[str, Any], item
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_are_refused(name: str, data: bytes) -> None:
     refusal = reading(DIALECTS[name], data)
-    assert isinstance(refusal, ApiError)
     assert refusal.status == 400
 
 

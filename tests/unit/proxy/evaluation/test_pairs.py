@@ -100,9 +100,14 @@ def pairs(w: World) -> PairRating:
 
 
 def ratings(w: World) -> PairRatings:
-    pair_ratings = w.state.progress["s"].pair_ratings
-    assert pair_ratings is not None
-    return pair_ratings
+    return w.state.progress["s"].pair_ratings
+
+
+async def rated(pairs: PairRating, choice: str = "left", rater: str = "anna") -> str:
+    """Vote on the next pair; give its id."""
+    _, shown = await pairs.pair(rater)
+    await pairs.vote(shown["pair_id"], choice, rater)
+    return shown["pair_id"]
 
 
 # --- the draw ----------------------------------------------------------------------------------
@@ -115,7 +120,6 @@ def test_draws_are_uniform_over_the_pairs_that_differ_and_over_sides() -> None:
     rounds = 8_500
     for _ in range(rounds):
         drawn = pool.draw(random, ())
-        assert drawn is not None
         places[drawn.place] += 1
         sides[drawn.left] += 1
     assert len(places) == 17, "2 prompts with 3 x 3 samples, without the pair of equal texts"
@@ -146,18 +150,7 @@ def test_the_draw_does_not_depend_on_the_scores() -> None:
     random, other = Random(3), Random(3)
     for _ in range(50):
         one, two = first.draw(random, ()), second.draw(other, ())
-        assert one is not None
-        assert two is not None
         assert (one.place, one.left) == (two.place, two.left)
-
-
-def test_no_pair_is_drawn_twice() -> None:
-    pool, random = PairPool(BEFORE, NOW), Random(1)
-    drawn_pairs: list[Any] = []
-    while (drawn := pool.draw(random, drawn_pairs)) is not None:
-        assert drawn.place not in drawn_pairs
-        drawn_pairs.append(drawn.place)
-    assert len(drawn_pairs) == 17
 
 
 def test_all_pairs_are_counted_by_their_rewards() -> None:
@@ -192,16 +185,6 @@ async def test_nothing_in_a_pair_tells_which_answer_is_which(w: World, pairs: Pa
         assert ratings_so_far < 17
     assert len(keys) == 1, "each pair has the same fields in the same order"
     assert min(left.values()) >= 3, "both are on both sides"
-
-
-async def test_the_same_texts_on_other_sides_are_the_same_data_but_for_the_sides() -> None:
-    pool = PairPool(BEFORE, NOW)
-    one = pool.draw(Random(1), ())
-    assert one is not None
-    first = module.Pair(one.place, one.prompt, "before", one.before, one.now).shown()
-    second = module.Pair(one.place, one.prompt, "now", one.before, one.now).shown()
-    assert (first["left"], first["right"]) == (second["right"], second["left"])
-    assert {**first, "left": "", "right": ""} == {**second, "left": "", "right": ""}
 
 
 async def test_a_rater_keeps_the_open_pair_and_another_rater_gets_another_one(
@@ -248,8 +231,6 @@ async def test_a_vote_is_recorded_with_result_and_automatic_result(
         "b1", "l1", 1, 12,
     )  # fmt: skip
     assert (rated.rater, rated.choice, rated.server) == ("anna", choice, "s")
-    assert old.reward is not None
-    assert new.reward is not None
     difference = new.reward - old.reward
     assert rated.automatic == (0.5 if not difference else float(difference > 0))
     assert rated.parts["taste"] == rated.automatic
@@ -266,17 +247,13 @@ async def test_a_vote_is_recorded_with_result_and_automatic_result(
     assert not w.swarm.reward_log, "nothing is trained on"
 
 
-async def test_the_figures_are_those_of_the_votes_in_their_order(
-    w: World, pairs: PairRating
-) -> None:
+async def test_figures_are_those_of_the_votes_in_order(w: World, pairs: PairRating) -> None:
     results = []
     for at in range(12):
-        _, shown = await pairs.pair("")
-        await pairs.vote(shown["pair_id"], ("left", "skip", "tie", "right")[at % 4], "")
+        await rated(pairs, ("left", "skip", "tie", "right")[at % 4], "")
         if (result := w.kinds(PairRated)[-1].result) is not None:
             results.append(result)
     figures = ratings(w).figures
-    assert figures is not None
     assert figures.human == running_interval(results)
     assert (figures.ratings, ratings(w).skipped) == (9, 3)
     assert figures.automatic == pytest.approx((11 + 0.5 * 3) / 17)
@@ -285,15 +262,13 @@ async def test_the_figures_are_those_of_the_votes_in_their_order(
 
 @pytest.mark.slow
 async def test_a_vote_is_committed_before_its_answer(w: World, pairs: PairRating) -> None:
-    _, shown = await pairs.pair("anna")
-    await pairs.vote(shown["pair_id"], "left", "anna")
+    pair_id = await rated(pairs)
     file = JournalFile(w.context.journal.path)  # what a kill -9 now would leave
     (result,) = file.load_state().progress["s"].pairs.pairs  # type: ignore[union-attr]
-    assert result.pair_id == shown["pair_id"]
+    assert result.pair_id == pair_id
     restarted = again(w, 9)
     for _ in range(16):
-        _, other = await restarted.pair("anna")
-        await restarted.vote(other["pair_id"], "tie", "anna")
+        await rated(restarted, "tie")
     places = [one.place for one in ratings(w).pairs]
     assert len(set(places)) == 17, "a pair that was rated before is not drawn again"
 
@@ -328,8 +303,7 @@ async def test_at_the_cap_no_further_pair_is_shown(
     w: World, pairs: PairRating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAIR_CAP", 1)
-    _, shown = await pairs.pair("")
-    await pairs.vote(shown["pair_id"], "left", "")
+    await rated(pairs, "left", "")
     with pytest.raises(NotNow, match="1 pairs of this look are rated"):
         await pairs.pair("")
 
@@ -340,8 +314,7 @@ async def test_at_the_cap_no_further_pair_is_shown(
 async def test_the_rated_look_stays_until_a_rater_asks_for_the_newest(
     w: World, pairs: PairRating
 ) -> None:
-    _, shown = await pairs.pair("anna")
-    await pairs.vote(shown["pair_id"], "left", "anna")
+    await rated(pairs)
     publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
     _, held = await again(w).pair("anna")
     assert (held["step"], held["newest_step"], held["ratings"]) == (12, 20, 1)
@@ -352,9 +325,7 @@ async def test_the_rated_look_stays_until_a_rater_asks_for_the_newest(
     assert (ratings(w).look_id, ratings(w).step, len(ratings(w).pairs)) == ("l2", 20, 1)
 
 
-async def test_before_the_first_vote_the_newest_look_is_compared(
-    w: World, pairs: PairRating
-) -> None:
+async def test_before_the_first_vote_the_newest_is_compared(w: World, pairs: PairRating) -> None:
     _, old = await pairs.pair("anna")
     publish(w, msgspec.structs.replace(NOW, look_id="l2", step=20), "b1")
     _, shown = await pairs.pair("anna")
@@ -364,8 +335,7 @@ async def test_before_the_first_vote_the_newest_look_is_compared(
 
 
 async def test_a_new_baseline_begins_new_counts(w: World, pairs: PairRating) -> None:
-    _, shown = await pairs.pair("anna")
-    await pairs.vote(shown["pair_id"], "left", "anna")
+    await rated(pairs)
     _, open_pair = await pairs.pair("anna")
     publish(w, msgspec.structs.replace(BEFORE, look_id="b2", step=12))
     assert w.state.progress["s"].pair_ratings is None
@@ -385,9 +355,7 @@ async def test_two_looks_with_the_same_answers_have_no_pair(w: World) -> None:
         await again(w).pair("")
 
 
-async def test_samples_that_cannot_be_read_are_named(
-    w: World, pairs: PairRating, tmp_path: Path
-) -> None:
+async def test_unreadable_samples_are_named(w: World, pairs: PairRating, tmp_path: Path) -> None:
     (tmp_path / "looks" / "l1.json.gz").write_bytes(b"broken")
     with pytest.raises(NotNow, match="the samples of the look at step 12 cannot be read"):
         await pairs.pair("")
@@ -404,9 +372,7 @@ async def test_a_reward_that_only_compares_has_no_automatic_result(w: World) -> 
     message, answer = await pairs.vote(shown["pair_id"], "tie", "")
     assert (answer["automatic"], ratings(w).counts.unscored) == (None, 9)
     assert "automatic" not in message
-    figures = ratings(w).figures
-    assert figures is not None
-    assert figures.automatic is None
+    assert ratings(w).figures.automatic is None
 
 
 async def test_a_hostile_answer_stays_as_it_is_in_the_data(w: World, pairs: PairRating) -> None:

@@ -105,9 +105,7 @@ def test_the_version_changes_with_prompts_references_and_ids(tmp_path: Path) -> 
         ('{"messages": [{"role": "user", "content": "a"}], "prompt": "a"}', "are given"),
     ],
 )
-def test_a_faulty_file_is_refused_with_line_and_field(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_a_faulty_file_is_refused_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "set.jsonl"
     file.write_text(text)
     with pytest.raises(ProbeSetError) as refused:

@@ -19,7 +19,6 @@ from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.episodes.holdings import Holding
 from ajet_swarm.http.interface import Request, Response
 from ajet_swarm.protocol.errors import ClaimTimedOut
-from ajet_swarm.protocol.schemas import Claimed
 from core.events import LookEnded, LookStarted
 from engine.llm.context_length import too_long
 from proxy.context import ServerHandle
@@ -85,9 +84,7 @@ async def opened(engine: Engine) -> SnapshotSampler:
     watcher = Watcher(client)
     claimer = EpisodeClaimer(client, watcher)
     server = ServerHandle("s", client.url, client, watcher, claimer, set())
-    sampler = await open_sampler(server, ServerFacts(server, Tasks("a test")), lambda: False)
-    assert isinstance(sampler, SnapshotSampler)
-    return sampler
+    return await open_sampler(server, ServerFacts(server, Tasks("a test")), lambda: False)
 
 
 async def test_the_answers_to_a_prompt_are_asked_for_together() -> None:
@@ -95,7 +92,6 @@ async def test_the_answers_to_a_prompt_are_asked_for_together() -> None:
     sampler = await opened(engine)
     samples, likeliest = await sampler.sample(SEA, 4)
     assert (sampler.step, len(samples)) == (3, 4)
-    assert likeliest is not None
     assert likeliest.text == "Waves."
     (request,) = engine.requests
     body = json.loads(request.body or b"")
@@ -128,16 +124,13 @@ def sampler_of(w: World) -> EpisodeSampler:
 async def occupy(w: World) -> str:
     """Take the only episode; return its uuid."""
     claimed = await w.server.client.claim("eval", 60.0)
-    assert isinstance(claimed, Claimed)
     w.server.claimer.ends.holdings.granted(claimed)  # else the proxy gives it back
     return claimed.episode_uuid
 
 
 @pytest.mark.parametrize("how", ["late", "stall"])
 @pytest.mark.world(watched=True)
-async def test_a_claim_that_is_granted_while_the_look_closes_is_given_back(
-    w: World, how: str
-) -> None:
+async def test_a_claim_granted_while_the_look_closes_is_given_back(w: World, how: str) -> None:
     w.swarm.fail_always(CLAIM, how)
     sampler = sampler_of(w)
     sampling_task = w.context.tasks.spawn(sampler.sample(QUESTION, 3), "look")
@@ -179,6 +172,7 @@ async def test_a_frozen_server_does_not_hold_up_the_end_and_gets_its_episode_bac
 
 
 @pytest.mark.world(watched=True, slots=1)
+@pytest.mark.leaves
 async def test_a_look_without_a_free_episode_starves_nobody_and_ends(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,13 +199,11 @@ async def test_an_episode_that_becomes_free_is_used(
     await w.server.client.abort(held)
     assert len(await taking) == 2
     await sampler.close()
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(watched=True)
-async def test_an_episode_that_the_server_granted_to_a_group_meanwhile_is_not_given_back(
-    w: World,
-) -> None:
+@pytest.mark.leaves
+async def test_an_episode_granted_to_a_group_meanwhile_is_not_given_back(w: World) -> None:
     w.swarm.fail_always(CHAT, "late")
     sampler = sampler_of(w)
     taking = w.context.tasks.spawn(sampler.sample(QUESTION, 1), "look")
@@ -265,58 +257,32 @@ async def test_nothing_is_claimed_after_the_end(w: World) -> None:
     assert not w.swarm.claims
 
 
-def cut(phases: SampleSize, done: int, samples: int = 8, prompts: int = 64) -> str:
-    phases.begin(prompts, phases.samples or samples)
-    phases.done = done
-    return phases.cut()
-
-
-def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits() -> None:
-    phases = SampleSize(0)
-    assert cut(phases, 200) == "200 of 512 answers were sampled"
-    assert phases.samples == 0
-    text = cut(phases, 250)
-    assert text == "250 of 512 answers were sampled; the next look takes 3 answers for each prompt"
-    assert phases.samples == 3
-
-
-def test_a_complete_look_between_two_cuts_keeps_the_size() -> None:
-    phases = SampleSize(0)
-    cut(phases, 200)
-    phases.complete()
-    cut(phases, 200)
-    assert phases.samples == 0
-
-
-def test_the_size_shrinks_further_down_to_one_answer() -> None:
-    phases = SampleSize(0)
-    for done in (400, 400, 300, 300):
-        cut(phases, done)
-    assert phases.samples == 3
-    cut(phases, 90)
-    assert cut(phases, 100).endswith("the next look takes 1 answer for each prompt")
-    assert phases.samples == 1
-
-
-def test_a_phase_too_short_for_one_answer_each_names_the_number_of_prompts_that_fit() -> None:
-    phases = SampleSize(0)
-    cut(phases, 16)
-    text = cut(phases, 40)
-    assert text.endswith("use fewer prompts in `probe.file`: about 32 fit between syncs")
-    assert phases.samples == 0
-
-
-def test_looks_without_an_answer_need_a_pause_of_the_users() -> None:
-    phases = SampleSize(4)
-    cut(phases, 0)
-    assert cut(phases, 0).endswith(": none fits between syncs. Take a look while no user waits")
-
-
-def test_a_number_that_is_set_is_never_changed() -> None:
-    phases = SampleSize(8)
-    cut(phases, 200)
-    assert cut(phases, 200).endswith("`probe.samples: 2` fits between syncs")
-    assert phases.samples == 8
+@pytest.mark.parametrize(
+    ("chosen", "looks", "words", "samples"),
+    [
+        (0, (200,), "200 of 512 answers were sampled", 0),
+        (0, (200, 250), "sampled; the next look takes 3 answers for each prompt", 3),
+        (0, (200, None, 200), "200 of 512 answers were sampled", 0),
+        (0, (*(400, 400, 300, 300), 90, 100), "the next look takes 1 answer for each prompt", 1),
+        (0, (16, 40), "use fewer prompts in `probe.file`: about 32 fit between syncs", 0),
+        (4, (0, 0), ": none fits between syncs. Take a look while no user waits", 4),
+        (8, (200, 200), "`probe.samples: 2` fits between syncs", 8),
+    ],
+)
+def test_two_cut_looks_in_a_row_make_the_next_one_as_large_as_fits(
+    chosen: int, looks: tuple[int | None, ...], words: str, samples: int
+) -> None:
+    """Each look is cut after so many answers, or complete; a number that is set never changes."""
+    size, text = SampleSize(chosen), ""
+    for answers in looks:
+        if answers is None:
+            size.complete()
+        else:
+            size.begin(64, size.samples or 8)
+            size.done = answers
+            text = size.cut()
+    assert text.endswith(words)
+    assert size.samples == samples
 
 
 @pytest.mark.slow

@@ -50,12 +50,10 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(m: Me
     assert m.policy.calls == PROMPTS * SAMPLES
     look = await m.look(0.9)
     assert (look.role, look.outcome, look.baseline_id) == ("look", "complete", baseline.look_id)
-    assert look.verdict is not None
     assert look.verdict.outcome == "better"
     assert look.verdict.effect == pytest.approx(0.6, abs=0.1)
     assert (look.verdict.prompts, look.verdict.look) == (PROMPTS, 1)
     third = await m.look()
-    assert third.verdict is not None
     assert (third.verdict.look, third.baseline_id) == (2, baseline.look_id)
     assert third.verdict.alpha < look.verdict.alpha, "the shares of 5 % shrink"
     figures = {one.part: one for one in look.parts}
@@ -73,7 +71,6 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(m: Me
 async def test_all_samples_of_a_look_are_stored(m: Measured, tmp_path: Path) -> None:
     look = await ended(m, 1)
     stored = SampleArchive(tmp_path).read(look.file)
-    assert stored is not None
     assert (stored.look_id, stored.step, stored.server) == (look.look_id, 1, "s")
     assert [len(one.samples) for one in stored.prompts] == [SAMPLES] * PROMPTS
     sample = stored.prompts[0].samples[0]
@@ -81,9 +78,7 @@ async def test_all_samples_of_a_look_are_stored(m: Measured, tmp_path: Path) -> 
     assert (tmp_path / look.file).stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_look_is_cut_when_the_engine_leaves_rolling_and_gives_everything_back(
-    m: Measured,
-) -> None:
+async def test_a_look_is_cut_when_the_engine_leaves_rolling_and_gives_all_back(m: Measured) -> None:
     await ended(m, 1)
     m.swarm.fail_always("/v1/chat/completions", "late")
     m.service.demand("look")
@@ -124,7 +119,6 @@ async def test_a_changed_reward_begins_a_new_comparison_with_the_same_samples(m:
     assert rescored.prompts[0].example == first.prompts[0].example
     assert m.policy.calls == 2 * calls, "the baseline was not sampled again"
     assert (look.baseline_id, look.reward) == (rescored.look_id, rescored.reward)
-    assert look.verdict is not None
     assert look.verdict.look == 1
 
 
@@ -138,9 +132,7 @@ async def test_another_probe_set_begins_with_a_new_baseline(m: Measured, tmp_pat
     assert second.probe_set != first.probe_set
 
 
-async def test_the_number_of_samples_is_that_of_the_sampler_unless_it_is_set(
-    tmp_path: Path,
-) -> None:
+async def test_the_number_of_samples_is_the_samplers_unless_it_is_set(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5), samples=0) as (w, _):
         baseline = await ended(w, 1)
         assert {len(one.rewards) for one in baseline.prompts} == {8}, "eval episodes"
@@ -171,7 +163,6 @@ async def test_a_restarted_proxy_continues_the_comparison(m: Measured, tmp_path:
     look = await ended(m, 3)
     await evaluation.close()
     assert look.baseline_id == baseline.look_id
-    assert look.verdict is not None
     assert look.verdict.look == 2
     (tmp_path / baseline.file).unlink()
     m.service._samples = None
@@ -179,9 +170,7 @@ async def test_a_restarted_proxy_continues_the_comparison(m: Measured, tmp_path:
 
 
 @pytest.mark.world(0.5)
-async def test_an_engine_that_restarts_before_the_baselines_step_is_not_comparable(
-    m: Measured,
-) -> None:
+async def test_an_engine_that_restarts_before_the_baseline_is_not_comparable(m: Measured) -> None:
     await ended(m, 1)
     m.swarm.step = 40
     await m.until(lambda: m.state.servers["s"].step == 40)
@@ -206,7 +195,6 @@ async def test_a_reward_that_only_compares_is_scored_head_to_head(m: Measured) -
     assert (baseline.mode, baseline.mean) == ("wins", 0.5)
     look = await m.look(1.0)  # `30` is shorter than `no idea`
     assert (look.mode, look.mean) == ("wins", 1.0)
-    assert look.verdict is not None
     assert (look.verdict.outcome, look.verdict.reference) == ("better", 0.5)
 
 
@@ -228,9 +216,7 @@ async def test_a_reward_outside_the_range_names_the_settings(m: Measured) -> Non
     assert "rating.score_high" in look.cause
 
 
-async def test_a_server_that_fails_prompts_gives_no_verdict_and_keeps_no_episode(
-    m: Measured,
-) -> None:
+async def test_a_server_that_fails_prompts_gives_no_verdict(m: Measured) -> None:
     await ended(m, 1)
     m.swarm.fail_always("/v1/chat/completions", 500)
     look = await m.look()
@@ -280,13 +266,10 @@ async def test_without_a_probe_set_nothing_is_claimed_and_the_command_says_why(
 
 
 @pytest.mark.world(share=0.0)
-async def test_looks_that_are_off_are_in_the_state_and_the_prompts_stay_held_out(
-    m: Measured,
-) -> None:
+async def test_looks_that_are_off_are_in_the_state_and_prompts_stay_held_out(m: Measured) -> None:
     (loaded,) = m.kinds(ProbeSetLoaded)
     assert (loaded.enabled, loaded.error, len(loaded.prompts)) == (False, "", PROMPTS)
     known = progress(m).probe_set
-    assert known is not None
     assert not known.enabled
     with pytest.raises(NotNow, match="looks are disabled"):
         await m.command("progress.look")
@@ -314,7 +297,6 @@ async def test_the_commands_take_a_look_and_a_new_baseline(
 async def test_a_worse_policy_pauses_training_and_users_are_still_answered(m: Measured) -> None:
     await ended(m, 1)
     look = await m.look(0.1)
-    assert look.verdict is not None
     assert look.verdict.outcome == "worse"
     (paused,) = m.kinds(TrainingPaused)
     assert "step 1 is worse than the baseline by 0." in paused.cause
@@ -399,7 +381,6 @@ async def test_a_worse_policy_raises_an_alert_until_a_look_is_not_worse(
         service.demand("look")
         worse = await ended(w, 2)
         alert = await w.until(lambda: w.state.alerts.get("worse:s"))
-        assert worse.verdict is not None
         assert (alert.alert_kind, alert.params["server"]) == ("worse", "s")
         assert alert.params["below"] == pytest.approx(-worse.verdict.effect)
         assert (alert.params["step"], alert.params["best"]) == (1, 1)
@@ -445,9 +426,7 @@ async def test_a_pinned_group_is_held_out_and_measured(m: Measured, tmp_path: Pa
 
 
 @pytest.mark.world(rewards="", file="")
-async def test_the_first_pinned_prompt_of_a_server_without_a_probe_set_is_measured(
-    m: Measured,
-) -> None:
+async def test_the_first_pinned_prompt_without_a_probe_set_is_measured(m: Measured) -> None:
     assert "no probe set" in m.kinds(ProbeSetLoaded)[-1].error
     group, _ = await m.complete("What is 70 + 70?")
     await m.command("group.pin", group_id=group.group_id)
@@ -469,9 +448,7 @@ async def test_a_baseline_on_demand_that_is_cut_stays_demanded(m: Measured) -> N
 
 
 @pytest.mark.world(rewards="")
-async def test_a_reward_that_changes_while_answers_are_compared_gives_no_verdict(
-    m: Measured,
-) -> None:
+async def test_a_reward_that_changes_during_a_comparison_gives_no_verdict(m: Measured) -> None:
     await ended(m, 1)
 
     async def edited(ctx: Any) -> list[float]:

@@ -51,7 +51,6 @@ async def test_the_user_reads_the_first_candidate_whichever_wins(w: World, how: 
     await w.closed()
     assert ticket.has_streamed
     assert (reply.index, reply.why) == (0, "live")
-    assert reply.answer is not None
     assert text == reply.answer.text == f"one two three {first(w)[:6]}"
     group = w.group(ticket)
     assert (group.phase, group.best, group.returned) == ("DONE", 3, 0)
@@ -111,7 +110,6 @@ async def test_another_candidate_replaces_the_first_before_any_delta(w: World) -
     assert reply.answer is not None
     assert text in ("", "fine")  # another's whole answer, or the fresh episode's unchanged
     assert len(w.swarm.ends) == 4
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(NO_RETRY)
@@ -145,7 +143,6 @@ async def test_a_break_after_deltas_is_an_error_and_not_another_answer(
         assert text == "one two "
         assert ticket.has_streamed
         assert reply.answer is None
-        assert reply.error is not None
         assert reply.error.status == 503
         assert len(w.kinds(AnswerReturned)) == 1
         group = w.group(ticket)
@@ -164,7 +161,6 @@ async def test_a_budget_that_runs_out_between_deltas_is_an_error(w: World) -> No
     await w.closed()
     assert (text, reply.answer) == ("one ", None)
     assert reply.error is not None
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(LIVE)
@@ -176,7 +172,6 @@ async def test_a_user_who_leaves_during_the_stream_frees_the_episodes(w: World) 
     ticket.leave()
     await w.closed()
     assert w.group(ticket).cause == "client left"
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize("body", [{"n": 2}, {"logprobs": True}])
@@ -193,8 +188,7 @@ async def test_fields_that_do_not_fit_into_deltas_give_a_whole_answer(
 
 @pytest.mark.world(settings(proxy={"answer": "live"}, rating={"mode": "hold"}))
 async def test_the_mode_that_holds_answers_overrides_streaming(w: World) -> None:
-    ticket = await w.ask(stream=True)
-    group = await w.open("AWAITING_RATING")
+    ticket, group = await w.held(stream=True)
     assert await ticket.next(0.01) is None
     await w.commands.accept(group.group_id)
     assert (await read(ticket))[1].index == 3
@@ -207,7 +201,6 @@ async def test_an_untrained_request_is_streamed_too(w: World) -> None:
     ticket = await w.ask("hello", {"x-ajet-train": "no"}, stream=True)
     text, reply = await read(ticket)
     await w.closed()
-    assert reply.answer is not None
     assert text == reply.answer.text
     assert reply.why == "live"
 
@@ -278,7 +271,6 @@ async def test_a_long_answer_is_parsed_in_a_thread(
     parsed_by.clear()
     w.swarm.answer = texts("x" * (1 << 20))
     reply = await w.reply(await w.ask("long"))
-    assert reply.answer is not None
     assert len(reply.answer.text) == 1 << 20
     assert threading.main_thread() not in parsed_by
     await w.closed()

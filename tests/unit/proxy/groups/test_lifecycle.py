@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import proxy.servers.facts
-from ajet_swarm.api.chat import OVERFLOW
 from ajet_swarm.protocol.schemas import EngineState
 from core.events import (
     AnswerReturned,
@@ -20,7 +19,6 @@ from core.events import (
     RatingAwaited,
 )
 from proxy.dataset_rows import Row
-from proxy.groups.answer import FinalAnswer
 from proxy.rewards.source import GroupContext, RequestReport
 from tests.support.capped_clock import loop_time, skip
 from tests.support.proxy.singles import EpisodeEnded
@@ -158,16 +156,6 @@ async def test_a_row_that_was_not_answered_is_matched_again(w: World) -> None:
     await w.closed()
 
 
-async def test_untrained_requests_get_one_eval_episode(w: World) -> None:
-    group, reply = await w.complete("title", {"x-ajet-train": "no"}, temperature=0.3, seed=1)
-    assert (reply.index, reply.why) == (0, "only")
-    assert len(w.swarm.claims) == 1
-    assert group.episode_type == "eval"
-    assert w.swarm.chats[0][1]["temperature"] == 0.3
-    assert (group.phase, group.cause) == ("DONE", "not trained on")
-    assert not w.swarm.claimed()
-
-
 # --- 1: all N or none, and many at once ---------------------------------------------------------
 
 
@@ -246,7 +234,6 @@ async def test_an_answer_while_the_retry_of_a_client_that_left_is_awaited_frees_
     ticket.leave()
     await w.closed()
     assert (w.group(ticket).phase, w.group(ticket).cause) == ("ABORTED", "client left")
-    assert not w.swarm.claimed()
     assert not w.swarm.ends
 
 
@@ -270,15 +257,11 @@ async def test_closing_returns_all_episodes(tmp_path: Path) -> None:
             await w.open("GENERATING")
         assert not swarm.claimed()
         reply = await ticket.next(0.1)
-        assert isinstance(reply, FinalAnswer)
-        assert reply.error is not None
         assert reply.error.status == 503
         assert w.group(ticket).cause == "the proxy stopped"
 
 
-async def test_an_episode_claimed_again_by_another_group_is_not_ended_by_the_first(
-    tmp_path: Path,
-) -> None:
+async def test_an_episode_claimed_again_by_another_group_is_not_ended(tmp_path: Path) -> None:
     async with ScriptedSwarm(slots=4, automatic=False) as swarm:
         slow = settings(rating={"mode": "answer_first"})
         async with world(tmp_path, swarm, slow) as w:
@@ -374,22 +357,6 @@ async def test_candidates_that_fail_as_the_batch_ends_are_generated_again(tmp_pa
             assert not swarm.claimed()
 
 
-@pytest.mark.parametrize(("result", "status"), [(f"{OVERFLOW} Sorry.", 400), (RuntimeError(), 503)])
-async def test_candidates_that_fail_by_their_own_fault_are_not_generated_again(
-    tmp_path: Path, result: Any, status: int
-) -> None:
-    async def failing(name: str, body: dict[str, Any], index: int) -> Any:
-        return result
-
-    async with ScriptedSwarm(answer=failing) as swarm, world(tmp_path, swarm) as w:
-        reply = await w.reply(await w.ask())
-        assert reply.error is not None
-        assert reply.error.status == status
-        await w.closed()
-        assert len(swarm.chats) <= 12
-        assert not swarm.claimed()
-
-
 ABSTAINED = "returned None, expected a list of 4 numbers"
 
 
@@ -423,8 +390,7 @@ async def test_a_held_answer_is_given_when_unscored_groups_exceed_their_share(w:
 async def test_a_group_that_is_the_whole_pool_may_wait_for_its_rating(w: World) -> None:
     w.console()
     w.source.abstains = ABSTAINED
-    await w.ask("one")
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held("one")
     await w.commands.rate(group.group_id, "best", (0,))
     await w.until(lambda: w.state.groups[group.group_id].phase == "DONE")
     assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]

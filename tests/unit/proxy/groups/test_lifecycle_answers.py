@@ -90,7 +90,6 @@ async def test_a_client_that_leaves_after_the_budget_frees_the_episodes(w: World
     ticket.leave()
     await w.closed()
     assert w.group(ticket).cause == "client left"
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,6 @@ async def test_no_candidate_within_the_limit_is_a_504_and_frees_the_episodes(
         w.swarm.delay = 30.0
         ticket = await w.ask()
         reply = await w.reply(ticket)
-        assert reply.error is not None
         assert (reply.error.status, reply.error.retry_after) == (504, None)
         await w.closed()
         assert len(w.swarm.chats) == 4
@@ -122,9 +120,7 @@ async def test_no_candidate_within_the_limit_is_a_504_and_frees_the_episodes(
     automatic=False,
 )
 async def test_a_request_without_an_episode_within_its_budget_gets_a_503(w: World) -> None:
-    reply = await w.reply(await w.ask())
-    assert reply.error is not None
-    assert reply.error.status == 503
+    assert (await w.refused(await w.ask())).status == 503
     await w.closed()
     assert not w.swarm.claims
 
@@ -142,9 +138,7 @@ async def test_an_engine_that_is_off_is_refused_before_any_claim(w: World) -> No
 async def test_requests_that_wait_for_an_engine_that_stays_off_are_refused(w: World) -> None:
     ticket = await w.ask()
     w.swarm.set_state("OFFLINE", 0)
-    reply = await w.reply(ticket, 2.0)
-    assert reply.error is not None
-    assert reply.error.status == 503
+    assert (await w.refused(ticket, 2.0)).status == 503
     await w.closed()
     assert w.group(ticket).phase == "FAILED"
 
@@ -205,7 +199,6 @@ async def test_a_cut_prompt_is_answered_and_not_trained_on(w: World) -> None:
     assert not w.kinds(GroupSealed)
     assert parse("truncated:yes").matches(group)
     line = event_line(w.kinds(GroupClosed)[0])
-    assert line is not None
     assert "prompt cut to 512 tokens: not trained on" in line.text
     alert = w.state.alerts[KEY]
     assert cause_of(alert) == (
@@ -281,7 +274,6 @@ async def test_users_are_answered_while_the_disk_stalls_and_rewards_wait_for_it(
         writable.set()
     await w.closed()
     assert len(w.swarm.ends) == 12
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.slow

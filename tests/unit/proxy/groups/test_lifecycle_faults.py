@@ -56,7 +56,6 @@ async def test_a_failed_candidate_gets_a_fresh_episode(w: World, fault: Any) -> 
     assert len(w.swarm.aborts) == 1
     assert group.phase == "DONE"
     assert group.candidates[failed.index].attempt == 2
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize(
@@ -68,14 +67,11 @@ async def test_a_failed_candidate_gets_a_fresh_episode(w: World, fault: Any) -> 
         ended(None, "length", reasoning="\nThe user wants"),
     ],
 )
-async def test_a_group_of_empty_answers_is_answered_and_trained_on(
-    w: World, empty: dict[str, Any]
-) -> None:
+async def test_empty_answers_are_answered_and_trained_on(w: World, empty: dict[str, Any]) -> None:
     w.source.scorer = builtin
     w.swarm.answer = texts(empty)
     group, reply = await w.complete()
     assert reply.error is None
-    assert reply.answer is not None
     assert reply.answer.finish_reason == empty["choices"][0]["finish_reason"]
     assert not w.kinds(CandidateFailed)
     assert len(w.swarm.claims) == len(w.swarm.ends) == 4
@@ -95,7 +91,6 @@ async def test_an_empty_answer_gets_the_lowest_of_the_built_in_rewards(w: World)
     assert (
         rewards[blank[0]] == 0.0 < min(rewards[reward] for reward in rewards if reward not in blank)
     )
-    assert reply.answer is not None
     assert reply.answer.text == "a poor answer"
 
 
@@ -103,7 +98,6 @@ async def test_without_rewards_an_empty_answer_is_returned_only_when_all_are(w: 
     w.source.abstains = "the judge is down"
     w.swarm.answer = texts(ended(None, "stop"), ended(None, "stop"), "a poor answer")
     reply = await w.reply(await w.ask())
-    assert reply.answer is not None
     assert reply.answer.text == "a poor answer"
     await w.closed()
 
@@ -120,6 +114,7 @@ async def test_no_fresh_episode_is_waited_for_in_rolling_post(w: World) -> None:
     assert len(w.swarm.claims) == 4
     assert len(w.swarm.ends) == 3
     assert w.group(ticket).phase == "DONE"
+    assert "(not retried: the engine is ROLLING_POST)" in w.group(ticket).cause
 
 
 @pytest.mark.parametrize(("rule", "ends"), [("send", 3), ("abort", 0)])
@@ -160,10 +155,8 @@ async def test_one_lone_answer_is_returned_and_not_trained_on(w: World) -> None:
 async def test_a_group_without_any_answer_fails(w: World, fault: Any, status: int) -> None:
     w.swarm.answer = texts(fault)
     group, reply = await w.complete()
-    assert reply.error is not None
     assert reply.error.status == status
     assert group.phase == "FAILED"
-    assert not w.swarm.claimed()
     assert not w.swarm.ends
 
 
@@ -184,7 +177,6 @@ async def test_a_straggler_is_cut_off_before_the_others_expire(w: World) -> None
     assert (failed.failure, failed.failure_text) == ("timed_out", "too late for its group")
     assert len(w.swarm.ends) == 3
     assert w.group(ticket).phase == "DONE"
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(automatic=False)
@@ -233,10 +225,6 @@ async def _hangs(ctx: GroupContext) -> list[float]:
     return []
 
 
-async def _too_few(ctx: GroupContext) -> list[float]:
-    return [0.5] * 4
-
-
 async def _not_a_number(ctx: GroupContext) -> list[float]:
     return [float("nan")] * 4
 
@@ -256,7 +244,6 @@ async def test_a_failing_source_aborts_the_group_and_the_user_is_answered(
     assert group.cause_kind == "not_scored"
     assert group.cause.endswith(group.abstained)
     assert not w.swarm.ends
-    assert not w.swarm.claimed()
 
 
 async def test_an_unscored_group_waits_for_the_operator(w: World) -> None:
@@ -276,20 +263,11 @@ async def test_an_unscored_group_waits_for_the_operator(w: World) -> None:
     assert sorted(w.swarm.rewards.values()) == [0.0, 0.0, 0.0, 1.0]
 
 
-async def test_equal_rewards_are_sent_and_marked_dead(w: World) -> None:
-    w.source.scorer = _too_few
-    group, reply = await w.complete()
-    assert reply.index == 0
-    assert group.dead == "equal rewards"
-    assert list(w.swarm.rewards.values()) == [0.5] * 4
-
-
 async def test_without_a_journal_the_user_is_answered_and_nothing_is_trained_on(w: World) -> None:
     w.context.journal.error = "disk full"
     _, reply = await w.complete()
     assert reply.answer is not None
     assert not w.swarm.ends
-    assert not w.swarm.claimed()
     assert "journal" in w.state.alerts
 
 
@@ -309,6 +287,5 @@ async def test_a_journal_failure_before_the_seal_aborts_the_group(
     group, reply = await w.complete()
     assert reply.why == "winner"
     assert not w.swarm.ends
-    assert not w.swarm.claimed()
     assert group.phase == "ABORTED"
     assert "journal" in w.state.alerts

@@ -85,6 +85,7 @@ async def test_a_server_freeze_during_a_group_only_delays_the_group(
 
 
 @pytest.mark.world(LATER, limits={**FAST, "last_ends": 1.0})
+@pytest.mark.leaves
 async def test_a_stop_waits_once_for_the_last_rewards_to_a_frozen_server(
     small: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,7 +118,6 @@ async def test_an_unreachable_server_ends_the_wait_of_a_request(
     for name in ("GONE_FOR", "FROZEN_FOR"):
         monkeypatch.setattr(ajet_swarm.api.watcher, name, 0.3)
     reply = await small.reply(ticket, 20.0)
-    assert reply.error is not None
     assert reply.error.status == 503
     assert reply.error.message == "The engine cannot be reached. Please try again later."
     assert trouble(small) == word
@@ -138,9 +138,7 @@ async def test_a_server_lost_during_a_group_ends_the_group(small: World, how: st
     ticket = await small.ask()
     await small.until(lambda: len(small.swarm.chats) == 4)
     make_unreachable(small, how)  # the calls that are under way are never answered either
-    reply = await small.reply(ticket, 4.0)
-    assert reply.error is not None
-    assert reply.error.status == 503
+    assert (await small.refused(ticket, 4.0)).status == 503
     await small.closed()
     assert small.kinds(CandidateFailed)
     assert len(small.swarm.claimed()) == 4
@@ -205,9 +203,7 @@ async def test_a_stop_by_another_client_ends_the_group_with_a_503(small: World) 
     ticket = await small.ask()
     await small.until(lambda: len(small.swarm.chats) == 4)
     small.swarm.set_state("OFFLINE", 0)
-    reply = await small.reply(ticket, 2.0)
-    assert reply.error is not None
-    assert reply.error.status == 503
+    assert (await small.refused(ticket, 2.0)).status == 503
     assert trouble(small) == "stopped by another client"
     assert small.server.watcher.current.detail.startswith("stopped by someone else")
     await small.closed()
@@ -285,9 +281,7 @@ async def test_a_request_whose_turn_does_not_open_gets_a_503(w: World) -> None:
     queue.limit = 1
     await QueueEntry(queue, ("", "", "")).take()
     ticket = await w.ask()
-    reply = await w.reply(ticket)
-    assert reply.error is not None
-    assert reply.error.status == 503
+    assert (await w.refused(ticket)).status == 503
     await w.closed()
     assert not w.swarm.claims
     assert queue.waiting == 0
@@ -317,8 +311,10 @@ async def test_an_eval_episode_is_ended_with_its_automatic_reward(w: World) -> N
         return [0.7]
 
     w.source.scorer = scorer
-    group, reply = await w.complete("hello", {"x-ajet-train": "no"})
-    assert reply.why == "only"
+    group, reply = await w.complete("title", {"x-ajet-train": "no"}, temperature=0.3, seed=1)
+    assert (reply.index, reply.why, group.episode_type) == (0, "only", "eval")
+    assert len(w.swarm.claims) == 1
+    assert w.swarm.chats[0][1]["temperature"] == 0.3
     (end,) = w.swarm.ends
     assert end["workflow_output"]["reward"] == 0.7
     assert not w.swarm.rewards  # the trainer never saw it
@@ -331,4 +327,3 @@ async def test_an_eval_episode_without_a_reward_is_returned(w: World) -> None:
     await w.complete("hello", {"x-ajet-train": "no"})
     assert not w.swarm.ends
     assert len(w.swarm.aborts) == 1
-    assert not w.swarm.claimed()

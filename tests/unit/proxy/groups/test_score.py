@@ -26,8 +26,7 @@ async def backwards(ctx: GroupContext) -> list[float]:
 
 @pytest.mark.world(HOLD)
 async def test_a_group_that_waits_is_scored_again_with_the_present_rewards(w: World) -> None:
-    await w.ask()
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held()
     assert group.best == 3
     w.source.scorer = backwards
     await w.commands.rescore(group.group_id)
@@ -41,8 +40,7 @@ async def test_a_group_that_waits_is_scored_again_with_the_present_rewards(w: Wo
 
 @pytest.mark.world(HOLD)
 async def test_rewards_that_abstain_the_second_time_change_nothing(w: World) -> None:
-    await w.ask()
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held()
     w.source.abstains = "no credit"
     with pytest.raises(NotNow, match="no credit"):
         await w.commands.rescore(group.group_id)
@@ -55,8 +53,7 @@ async def test_rewards_that_abstain_the_second_time_change_nothing(w: World) -> 
 async def test_an_unscored_group_is_scored_once_the_rewards_work_again(w: World) -> None:
     w.console()
     w.source.abstains = "the judge is away"
-    await w.ask()
-    group = await w.open("AWAITING_RATING")
+    _, group = await w.held()
     assert group.abstained
     w.source.abstains = ""
     await w.commands.rescore(group.group_id)
@@ -94,7 +91,6 @@ async def test_the_same_request_becomes_a_new_group_that_is_trained_on(w: World)
     groups = w.state.groups[opened.group_id]
     assert (groups.phase, groups.returned, groups.source) == ("DONE", 3, "auto")
     assert len(sent(w.swarm)) == 2
-    assert not w.swarm.claimed()
 
 
 async def test_the_repeat_of_an_untrained_request_is_untrained(w: World) -> None:
@@ -132,9 +128,7 @@ def answers(group: Group) -> int:
 
 
 @pytest.mark.world(OPEN)
-async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(
-    w: World, group: Group
-) -> None:
+async def test_a_refill_fills_empty_slots_and_scores_all_again(w: World, group: Group) -> None:
     assert answers(group) == 2
     refill = await w.commands.refill(group.group_id[:6])
     assert refill == f"group {group.group_id} has 4 of 4 candidates now and is scored again"
@@ -144,7 +138,6 @@ async def test_a_refill_fills_the_empty_slots_and_scores_all_answers_again(
     await w.commands.accept(group.group_id)
     await w.closed()
     assert len(next(iter(sent(w.swarm).values()))) == 4
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(OPEN)
@@ -162,13 +155,10 @@ async def test_a_refill_that_fails_leaves_the_group_unchanged(w: World, group: G
     assert group.source == "auto"
     assert len(next(iter(sent(w.swarm).values()))) == 2
     assert len(w.kinds(CandidateFailed)) == 6
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(OPEN)
-async def test_a_group_being_refilled_takes_no_votes_and_can_be_aborted(
-    w: World, group: Group
-) -> None:
+async def test_a_group_in_refill_takes_no_votes_and_can_be_aborted(w: World, group: Group) -> None:
     w.swarm.delay = 30.0
     chats = len(w.swarm.chats)
     async with asyncio.TaskGroup() as tasks:
@@ -182,7 +172,6 @@ async def test_a_group_being_refilled_takes_no_votes_and_can_be_aborted(
         await w.commands.abort(group.group_id)
     assert "ended meanwhile" in order.result()
     await w.closed()
-    assert not w.swarm.claimed()
     assert not w.swarm.ends
 
 
@@ -204,9 +193,7 @@ async def test_a_refill_of_a_complete_or_closed_group_is_refused_with_the_reason
 
 
 @pytest.mark.world(OPEN)
-async def test_a_grant_that_comes_after_a_later_refill_changes_no_slot(
-    w: World, group: Group
-) -> None:
+async def test_a_grant_after_a_later_refill_changes_no_slot(w: World, group: Group) -> None:
     await w.commands.refill(group.group_id)
     (run,) = w.groups.runs.values()
     held = [slot.uuid for slot in run.slots.candidates]

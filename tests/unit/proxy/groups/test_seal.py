@@ -35,7 +35,6 @@ def test_a_group_says_why_it_teaches_little_by_the_damping_of_its_engine(
     group = state_of(*events).groups["g0001"]
     group.rating = Rating(rating="scores", scores=scores, rewards=scores)
     event = sealed_by_vote(group, {candidate.episode_uuid for candidate in group.candidates})
-    assert event is not None
     assert event.dead == cause
 
 

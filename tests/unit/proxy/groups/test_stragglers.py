@@ -53,7 +53,6 @@ async def test_late_candidates_are_cut_and_the_best_earlier_one_is_the_answer(w:
     assert (failed.index, failed.cause) == (0, "timed_out: no answer 0.05 s after the other 3")
     assert len(w.swarm.ends) == 3
     assert len(w.swarm.aborts) == 1
-    assert not w.swarm.claimed()
     assert group.phase == "DONE"
 
 
@@ -72,7 +71,6 @@ async def test_a_group_with_cut_candidates_counts_as_short(w: World) -> None:
         "other 3 (not retried: its group goes on without it)"
     )
     assert not w.swarm.ends
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(by_count(straggler="cut", straggler_after=0.01))
@@ -113,7 +111,6 @@ async def test_hedging_replaces_a_late_candidate_by_a_fresh_episode(w: World) ->
     assert group.candidates[0].attempt == 2
     assert len(w.swarm.ends) == 4
     assert len(w.swarm.claims) == 5
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(by_count(straggler="replace"))
@@ -125,7 +122,6 @@ async def test_a_hedged_candidate_can_be_late_too(w: World) -> None:
     await w.closed()
     assert [event.retried for event in w.kinds(CandidateFailed)] == [True]
     assert len(w.swarm.ends) == 4
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(by_count(straggler="replace", straggler_after=0.1))
@@ -139,7 +135,6 @@ async def test_no_candidate_is_hedged_in_rolling_post(w: World) -> None:
     (failed,) = w.kinds(CandidateFailed)
     assert not failed.retried  # it was given back: the batch waited for it
     assert len(w.swarm.ends) == 3
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(by_count(straggler="replace"))
@@ -150,7 +145,6 @@ async def test_a_stop_while_hedging_ends_the_group(w: World) -> None:
     await w.commands.abort(ticket.group_id)
     await w.closed()
     assert w.group(ticket).phase == "ABORTED"
-    assert not w.swarm.claimed()
 
 
 # --- the ledger ---------------------------------------------------------------------------------
@@ -238,7 +232,6 @@ async def test_two_candidates_are_enough_for_the_rule(w: World) -> None:
     await w.closed(2.0)
     assert w.group(ticket).phase == "ABORTED"
     assert "no answer 0.1 s after the other one, the batch waits" in w.group(ticket).cause
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(rule(straggler_limit=0))
@@ -269,7 +262,6 @@ async def test_silent_calls_are_aborted_in_rolling_post_and_the_next_batch_answe
     await w.closed()
     assert w.group(ticket).phase == "DONE"
     assert w.group(ticket).cause == ""
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize(("headers", "n"), [({}, 4), (UNTRAINED, 1)])
@@ -287,7 +279,6 @@ async def test_a_request_with_only_silent_calls_is_repeated_in_rolling(
     assert {one.cause for one in failed} == {"timed_out: no answer in 0.3 s"}
     assert {one.unretried for one in failed} == {"its group claims fresh episodes"}
     assert len(failed) == len(w.swarm.aborts) == n
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(rule())
@@ -302,7 +293,6 @@ async def test_the_second_silent_call_of_a_request_is_waited_for(w: World) -> No
     assert w.group(ticket).phase == "GENERATING"
     ticket.leave()
     await w.closed()
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.parametrize("silent", [2, 6])
@@ -348,7 +338,6 @@ async def test_a_slow_answer_is_aborted_once_and_then_waited_for(
     await w.closed()
     rounds = [kind for kind in w.kinds(ClaimIntended) if kind.group_id == ticket.group_id]
     assert len(rounds) == 2
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(rule(straggler_limit=1.0, answer_budget=1.9))
@@ -415,8 +404,7 @@ async def test_a_slow_model_gets_twice_its_usual_time(w: World) -> None:
 @pytest.mark.world(settings(proxy={"straggler_after": 0.1}, rating={"mode": "hold"}))
 async def test_an_operator_does_not_wait_for_a_late_candidate(w: World) -> None:
     answers_fast(w, 0)
-    ticket = await w.ask()
-    group = await w.open("AWAITING_RATING")
+    ticket, group = await w.held()
     assert "the operator cannot rate before" in group.candidates[0].error
     await w.commands.accept(group.group_id)
     assert (await w.reply(ticket)).index == 3
@@ -434,7 +422,6 @@ async def test_the_episode_of_a_silent_candidate_goes_to_a_waiting_request(w: Wo
     w.swarm.set_state("ROLLING_POST")
     await w.closed(5.0)
     assert "other requests wait for its episode" in w.group(first).cause
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(rule())
@@ -452,7 +439,6 @@ async def test_an_answer_does_not_wait_for_a_slow_abort(w: World) -> None:
     await w.closed(2.0)
     assert len(w.swarm.aborts) == 1
     assert [kind.index for kind in w.kinds(EpisodeAborted)] == [0]
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(rule())
@@ -466,7 +452,6 @@ async def test_a_stop_waits_for_episodes_that_are_being_returned(w: World) -> No
     assert len(w.groups.runs) == 1
     w.swarm.release()
     assert await w.groups.drain(2.0)
-    assert not w.swarm.claimed()
     assert len(w.swarm.aborts) == 1
 
 
@@ -496,7 +481,6 @@ async def test_an_empty_stream_fails_at_once(
     w.swarm.on_token = None
     assert (await w.reply(ticket, 5.0)).answer is not None
     await w.closed()
-    assert not w.swarm.claimed()
 
 
 # --- why a candidate was not retried --------------------------------------------------------------
@@ -536,17 +520,6 @@ async def test_used_up_retries_are_reported_as_the_reason(w: World) -> None:
     group, _ = await w.complete()
     assert [kind.unretried for kind in w.kinds(CandidateFailed)] == ["", "the retry is used up"]
     assert group.candidates[0].error.startswith(ChatErrorKind.UPSTREAM)
-
-
-async def test_an_engine_that_ends_its_batch_is_reported_as_the_reason(w: World) -> None:
-    gate = w.hold(0, then=RuntimeError("broken"))
-    ticket = await w.ask()
-    await w.answered(ticket, 3)
-    await w.knows("ROLLING_POST")
-    gate.set()
-    await w.reply(ticket)
-    await w.closed()
-    assert "(not retried: the engine is ROLLING_POST)" in w.group(ticket).cause
 
 
 @pytest.mark.world(settings(rewards={"retries": 0}))

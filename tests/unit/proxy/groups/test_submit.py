@@ -72,7 +72,6 @@ async def test_an_end_that_failed_is_sent_once_more(w: World, failure: str | int
     assert w.swarm.requests["/end_episode"] == 5
     assert w.swarm.duplicate_ends == 0
     assert len(w.swarm.reward_log) == 4
-    assert not w.swarm.claimed()
 
 
 class LateSwarm(ScriptedSwarm):
@@ -152,7 +151,6 @@ async def test_beyond_its_lifetime_an_end_becomes_an_abort(w: World) -> None:
     assert w.group(ticket).cause == "expired"
     assert w.group(ticket).cause_kind == "all_expired"
     assert not w.swarm.ends
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.world(settings(rating={"mode": "answer_first"}))
@@ -175,7 +173,6 @@ async def test_aborts_the_server_does_not_confirm_are_swept(w: World) -> None:
     await w.open("GENERATING")
     ticket.leave()
     await w.closed()
-    await w.until(lambda: not w.swarm.claimed())
 
 
 @pytest.mark.world(automatic=False, slots=4)
@@ -520,12 +517,12 @@ async def test_a_reward_whose_ends_a_front_cuts_off_is_unknown_and_not_aborted(w
     assert not w.swarm.requests["/abort_episode"]
     w.swarm.release()
     await w.until(lambda: len(w.swarm.reward_log) == 4)
-    assert not w.swarm.claimed()
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("front")
 @pytest.mark.world(automatic=False)
+@pytest.mark.leaves
 async def test_a_repetition_that_finds_no_server_leaves_the_outcome_unknown(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,7 +556,6 @@ async def test_an_eval_end_that_a_front_cuts_off_is_not_aborted(w: World) -> Non
     assert w.swarm.requests["/end_episode"] == 1
     assert not w.swarm.requests["/abort_episode"]
     w.swarm.release()
-    await w.until(lambda: not w.swarm.claimed())
 
 
 @pytest.mark.slow

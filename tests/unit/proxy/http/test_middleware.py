@@ -132,9 +132,7 @@ async def test_no_response_contains_a_key(
 
 
 @pytest.mark.world(KEYED)
-async def test_a_small_body_without_the_key_leaves_the_connection_open(
-    f: Front, wired: Wire
-) -> None:
+async def test_a_small_body_without_the_key_keeps_the_connection(f: Front, wired: Wire) -> None:
     await wired.ask("POST", CHAT, b" " * UNREAD)
     assert (await wired.answer()).status == 401
     await wired.ask("GET", "/v1/models", authorization=f"Bearer {KEY}")
@@ -158,9 +156,7 @@ async def test_refusals_are_sent_before_the_body_is_read(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [CHAT, "/ping", "/control/commands/engine.stop"])
-async def test_little_of_a_body_is_read_after_its_request_is_answered(
-    tmp_path: Path, path: str
-) -> None:
+async def test_little_of_a_body_is_read_after_the_answer(tmp_path: Path, path: str) -> None:
     sent, size = 0, 256 << 20
     async with fronted(tmp_path, configured=KEYED) as f, wire(f.url) as one:
         await one.send(f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n")

@@ -116,9 +116,7 @@ async def test_a_client_cannot_forge_its_address() -> None:
         assert (await one.answer()).json() == ["127.0.0.1", "http"]
 
 
-async def test_no_100_continue_is_sent_for_a_body_over_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_no_100_continue_for_a_body_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "DRAIN", 1000.0)
     head = "POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n"
     async with served(where_from, config()) as url:

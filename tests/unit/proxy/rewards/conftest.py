@@ -1,8 +1,7 @@
 """Groups to score, and folders of hooks on disk."""
 
-import asyncio
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,38 +33,22 @@ def error_of(source: Reporting) -> Abstention:
     return error
 
 
-class Group:
-    """Makes group contexts."""
-
-    def __call__(
-        self,
-        *texts: str | Mapping[str, Any],
-        query: str = "What is the capital of France?",
-        reference: str | None = None,
-        finish: str = "stop",
-    ) -> GroupContext:
-        answers = []
-        for index, text in enumerate(texts):
-            value = {"content": text} if isinstance(text, str) else dict(text)
-            message = {"role": "assistant", **value}
-            choice = {"index": 0, "message": message, "finish_reason": finish}
-            completion = {"id": f"c{index}", "choices": [choice]}
-            answers.append(Answer(index, message, finish, f"ep-{index}", 0.5, completion))
-        return GroupContext(
-            "g1",
-            "r1",
-            "t1",
-            query,
-            [{"role": "user", "content": query}],
-            {},
-            reference,
-            (*answers,),
-        )
-
-
-@pytest.fixture
-def group() -> Group:
-    return Group()
+def group(
+    *texts: str | Mapping[str, Any],
+    query: str = "What is the capital of France?",
+    reference: str | None = None,
+    finish: str = "stop",
+) -> GroupContext:
+    """A group with these answers."""
+    answers = []
+    for index, text in enumerate(texts):
+        value = {"content": text} if isinstance(text, str) else dict(text)
+        message = {"role": "assistant", **value}
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        completion = {"id": f"c{index}", "choices": [choice]}
+        answers.append(Answer(index, message, finish, f"ep-{index}", 0.5, completion))
+    asked = [{"role": "user", "content": query}]
+    return GroupContext("g1", "r1", "t1", query, asked, {}, reference, (*answers,))
 
 
 class HookFolder:
@@ -99,18 +82,3 @@ async def hooks(tmp_path: Path) -> AsyncIterator[HookFolder]:
     yield folder
     for source in folder.sources:
         await source.close()
-
-
-@pytest.fixture
-def until() -> Callable[..., Awaitable[float]]:
-    """Wait for a condition, at most `seconds`; gives the time it took, on the loop's clock."""
-
-    async def wait(condition: Callable[[], bool], seconds: float = 60.0) -> float:
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        while not condition():
-            assert clock() - started < seconds, "the condition did not come true"
-            await asyncio.sleep(0.005)
-        return clock() - started
-
-    return wait

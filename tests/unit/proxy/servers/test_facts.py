@@ -50,9 +50,7 @@ def test_an_own_engine_not_seen_yet_or_one_with_a_start_in_progress_starts(
     ],
     ids=["no command", "stopped under the last proxy", "stopped under this one", "not its own"],
 )
-def test_an_announced_start_of_the_own_engine_holds_until_a_command(
-    server: Server, expected: bool
-) -> None:
+def test_an_announced_start_holds_until_a_command(server: Server, expected: bool) -> None:
     """The proxy started 20 s before `expected_until`."""
     assert is_starting(server, now=100.0, starts_by=101.0) == expected
     assert not is_starting(server, now=101.0, starts_by=101.0)

@@ -278,7 +278,7 @@ async def test_a_wrong_key_raises_an_alert(tmp_path: Path) -> None:
         await o.world.until(lambda: "upstream:upstream" not in o.world.state.alerts)
 
 
-async def test_the_key_is_nowhere_but_on_the_wire(
+async def test_the_key_is_only_on_the_wire(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = "hush-hush-0123456789"
@@ -387,34 +387,30 @@ async def test_requests_wait_for_an_unreachable_upstream(o: Observed) -> None:
     assert answered.status_code == 200
 
 
-async def test_an_upstream_that_never_answered_is_503(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.hang_up = True
-        async with observed(tmp_path, upstream, ready=False) as o:
-            answered = await o.post()
-            assert answered.status_code == 503
-            assert answered.headers["retry-after"]
-            assert (await o.client.get("/health")).status_code == 503
+@pytest.mark.upstream(hang_up=True)
+@pytest.mark.world(ready=False)
+async def test_an_upstream_that_never_answered_is_503(o: Observed) -> None:
+    answered = await o.post()
+    assert answered.status_code == 503
+    assert answered.headers["retry-after"]
+    assert (await o.client.get("/health")).status_code == 503
 
 
-async def test_an_unhealthy_upstream_gets_no_calls(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.health = 503
-        async with observed(tmp_path, upstream, ready=False) as o:
-            assert (await o.post()).status_code == 503
-            assert not upstream.calls
-            upstream.health = 200
-            await o.world.until(lambda: o.world.server.watcher.current.reachable)
-            assert (await o.post()).status_code == 200
+@pytest.mark.upstream(health=503)
+@pytest.mark.world(ready=False)
+async def test_an_unhealthy_upstream_gets_no_calls(o: Observed) -> None:
+    assert (await o.post()).status_code == 503
+    assert not o.upstream.calls
+    o.upstream.health = 200
+    await o.world.until(lambda: o.world.server.watcher.current.reachable)
+    assert (await o.post()).status_code == 200
 
 
-async def test_an_upstream_without_a_health_route_is_checked_by_its_models(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.health = None
-        async with observed(tmp_path, upstream) as o:
-            assert (await o.post()).status_code == 200
-            await o.world.until(lambda: upstream.requests["/v1/models"] > 3)
-            assert upstream.requests["/health"] == 1
+@pytest.mark.upstream(health=None)
+async def test_an_upstream_without_a_health_route_is_checked_by_its_models(o: Observed) -> None:
+    assert (await o.post()).status_code == 200
+    await o.world.until(lambda: o.upstream.requests["/v1/models"] > 3)
+    assert o.upstream.requests["/health"] == 1
 
 
 # --- killed -------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Spans and events on their way to a collector or a file."""
 
-import asyncio
 import sys
 from random import Random
 from typing import Any
@@ -29,6 +28,7 @@ from proxy.telemetry import service
 from proxy.telemetry.service import Recorder, telemetry
 from tests.support.capped_clock import loop_time
 from tests.support.otlp import attributes, collector
+from tests.support.proxy.until import until
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +44,6 @@ def requests(bus: Bus, count: int) -> None:
 def send_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("BSP", "BLRP"):
         monkeypatch.setenv(f"OTEL_{kind}_SCHEDULE_DELAY", "10")
-
-
-async def until(test: Any) -> None:
-    async with asyncio.timeout(20):
-        while not test():
-            await asyncio.sleep(0.01)
 
 
 def settings(url: str) -> TelemetrySettings:

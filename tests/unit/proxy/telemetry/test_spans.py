@@ -180,8 +180,7 @@ async def test_a_vote_is_an_evaluation_and_a_failure_an_error(tmp_path: Path) ->
         async with observed(tmp_path, seen) as w:
             w.console()
             w.source.abstains = "the judge is away"
-            ticket = await w.ask("rate this")
-            group = await w.open("AWAITING_RATING")
+            ticket, group = await w.held("rate this")
             await w.commands.rate(group.group_id, "best", (2,))
             await w.reply(ticket)
             await w.closed()

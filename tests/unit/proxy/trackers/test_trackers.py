@@ -21,6 +21,7 @@ from proxy.trackers.service import trackers
 from proxy.trackers.sink import SinkKind, StepFigures, sink_kind
 from proxy.trackers.tensorboard import TensorBoardSink
 from tests.support.event_files import scalars
+from tests.support.proxy.until import until
 from tests.support.proxy.world import settings, world
 
 pytestmark = pytest.mark.slow
@@ -80,15 +81,7 @@ def update(bus: Bus, step: int) -> None:
     bus.publish(UpdateDone(server="s", step=step, stats={"loss": 0.5}, run=1))
 
 
-async def until(test: Any) -> None:
-    async with asyncio.timeout(20):
-        while not test():
-            await asyncio.sleep(0.005)
-
-
-async def test_each_step_of_a_run_reaches_the_sink(
-    tmp_path: Path, install: Callable[..., None]
-) -> None:
+async def test_each_step_reaches_the_sink(tmp_path: Path, install: Callable[..., None]) -> None:
     kept = Kept()
     install(kept=kept)
     async with world(tmp_path, configured=settings(proxy={"repeats": 4})) as w:

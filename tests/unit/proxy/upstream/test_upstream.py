@@ -9,8 +9,8 @@ from ajet_swarm.protocol.errors import ChatErrorKind
 from core.settings import UpstreamSettings
 from proxy.upstream.errors import redirect_fault, refusal_of, upstream_fault
 from proxy.upstream.transport import UpstreamError, addresses, key_of
-from tests.support.proxy.observed import Observed, observed
-from tests.support.scripted.openai import Failure, ScriptedOpenAI
+from tests.support.proxy.observed import Observed
+from tests.support.scripted.openai import Failure
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,6 @@ def test_a_redirect_names_its_target(location: str, actual: str) -> None:
     result = redirect_fault(301, {"Location": location}, "http://h/v1/chat/completions")
     assert f"it redirects {actual}(HTTP 301)" in result.text
     refusal = refusal_of([result])
-    assert refusal is not None
     assert refusal.status == 502
 
 
@@ -122,72 +121,72 @@ async def legacy(o: Observed, prompt: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("prompt", ["Say", [5, 6, 7]])
-async def test_the_prompt_is_sent_upstream_unchanged(tmp_path: Path, prompt: Any) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, completed
-        async with observed(tmp_path, upstream) as o:
-            result = await legacy(o, prompt, temperature=0.5, logprobs=1)
-            assert result.status_code == 200, result.text
-            (choice,) = result.json()["choices"]
-            assert (choice["text"], choice["finish_reason"]) == (" a b", "length")
-            assert choice["logprobs"]["tokens"] == [" a", " b"]
-            assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.5]
-            assert choice["logprobs"]["top_logprobs"][0] == {" a": -0.5}
-            assert result.json()["usage"]["prompt_tokens"] == 3
-            await o.world.closed()
-            assert not upstream.calls
-            assert len(upstream.bare) == 4
-            wanted = {"model": "tiny", "prompt": prompt, "max_tokens": 2}
-            for body in upstream.bare:
-                assert body == {**wanted, "temperature": 0.5, "logprobs": 1}
-            group = next(iter(o.world.state.groups.values()))
-            assert group.query == ("Say" if prompt == "Say" else "5 6 7")
+@pytest.mark.upstream(completes=True, answer=completed)
+async def test_the_prompt_is_sent_upstream_unchanged(o: Observed, prompt: Any) -> None:
+    result = await legacy(o, prompt, temperature=0.5, logprobs=1)
+    assert result.status_code == 200, result.text
+    (choice,) = result.json()["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (" a b", "length")
+    assert choice["logprobs"]["tokens"] == [" a", " b"]
+    assert choice["logprobs"]["token_logprobs"] == [-0.5, -1.5]
+    assert choice["logprobs"]["top_logprobs"][0] == {" a": -0.5}
+    assert result.json()["usage"]["prompt_tokens"] == 3
+    await o.world.closed()
+    assert not o.upstream.calls
+    assert len(o.upstream.bare) == 4
+    wanted = {"model": "tiny", "prompt": prompt, "max_tokens": 2}
+    for body in o.upstream.bare:
+        assert body == {**wanted, "temperature": 0.5, "logprobs": 1}
+    group = next(iter(o.world.state.groups.values()))
+    assert group.query == ("Say" if prompt == "Say" else "5 6 7")
 
 
-async def test_fields_about_the_prompt_reach_the_client(tmp_path: Path) -> None:
+@pytest.mark.upstream(completes=True)
+async def test_fields_about_the_prompt_reach_the_client(o: Observed) -> None:
     about = {"prompt_logprobs": [None, {"5": {"logprob": -0.5}}], "prompt_token_ids": [5, 6]}
 
     async def completed_with_prompt(body: dict[str, Any], index: int) -> Any:
         result = await completed(body, index)
         return {**result, "choices": [{**result["choices"][0], **about, "token_ids": [7, 8]}]}
 
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, completed_with_prompt
-        async with observed(tmp_path, upstream) as o:
-            answer = await legacy(o, "Say", prompt_logprobs=1, return_token_ids=True)
-            (choice,) = answer.json()["choices"]
-            assert {name: choice[name] for name in about} == about
-            assert choice["token_ids"] == [7, 8]
-            assert all(body["prompt_logprobs"] == 1 for body in upstream.bare)
+    o.upstream.answer = completed_with_prompt
+    answer = await legacy(o, "Say", prompt_logprobs=1, return_token_ids=True)
+    (choice,) = answer.json()["choices"]
+    assert {name: choice[name] for name in about} == about
+    assert choice["token_ids"] == [7, 8]
+    assert all(body["prompt_logprobs"] == 1 for body in o.upstream.bare)
 
 
-async def test_each_of_several_choices_has_a_seed_of_its_own(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, completed
-        async with observed(tmp_path, upstream) as o:
-            assert (await legacy(o, "Say", seed=42, n=3)).status_code == 200
-            await o.world.closed()
-            assert sorted(body["seed"] for body in upstream.bare) == [42, 43, 44, 45]
-            upstream.bare.clear()
-            assert (await legacy(o, "Say", seed=42)).status_code == 200
-            await o.world.closed()
-            assert [body["seed"] for body in upstream.bare] == [42] * 4
+@pytest.mark.upstream(completes=True, answer=completed)
+async def test_each_of_several_choices_has_a_seed_of_its_own(o: Observed) -> None:
+    assert (await legacy(o, "Say", seed=42, n=3)).status_code == 200
+    await o.world.closed()
+    assert sorted(body["seed"] for body in o.upstream.bare) == [42, 43, 44, 45]
+    o.upstream.bare.clear()
+    assert (await legacy(o, "Say", seed=42)).status_code == 200
+    await o.world.closed()
+    assert [body["seed"] for body in o.upstream.bare] == [42] * 4
 
 
-@pytest.mark.parametrize("answer", ["best", "live"])
-async def test_streams_and_several_prompts(tmp_path: Path, answer: str) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, completed
-        async with observed(tmp_path, upstream, proxy={"answer": answer}) as o:
-            streamed = await legacy(o, "Say", stream=True)
-            assert streamed.status_code == 200
-            assert streamed.text.endswith("data: [DONE]\n\n")
-            assert " a b" in streamed.text
-            several = await legacy(o, [[1, 2], [3]])
-            assert [one["text"] for one in several.json()["choices"]] == [" a b", " a b"]
-            await o.world.closed()
-            prompts = [body["prompt"] for body in upstream.bare]
-            assert (prompts.count("Say"), prompts.count([1, 2]), prompts.count([3])) == (4, 4, 4)
+@pytest.mark.parametrize(
+    "o",
+    [
+        pytest.param(None, marks=pytest.mark.world(proxy={"answer": answer}), id=answer)
+        for answer in ("best", "live")
+    ],
+    indirect=True,
+)
+@pytest.mark.upstream(completes=True, answer=completed)
+async def test_streams_and_several_prompts(o: Observed) -> None:
+    streamed = await legacy(o, "Say", stream=True)
+    assert streamed.status_code == 200
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert " a b" in streamed.text
+    several = await legacy(o, [[1, 2], [3]])
+    assert [one["text"] for one in several.json()["choices"]] == [" a b", " a b"]
+    await o.world.closed()
+    prompts = [body["prompt"] for body in o.upstream.bare]
+    assert (prompts.count("Say"), prompts.count([1, 2]), prompts.count([3])) == (4, 4, 4)
 
 
 async def test_an_upstream_without_completions_gets_a_chat(o: Observed) -> None:
@@ -199,26 +198,23 @@ async def test_an_upstream_without_completions_gets_a_chat(o: Observed) -> None:
     assert not any("ajetc_prompt" in body for body, _ in o.upstream.calls)
 
 
-async def test_token_ids_need_a_tokenizer(tmp_path: Path) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.tokenizer = False
-        async with observed(tmp_path, upstream) as o:
-            result = await legacy(o, [5, 6])
-            assert result.status_code == 400
-            assert result.json()["error"]["param"] == "prompt"
-            assert not o.world.state.groups
+@pytest.mark.upstream(tokenizer=False)
+async def test_token_ids_need_a_tokenizer(o: Observed) -> None:
+    result = await legacy(o, [5, 6])
+    assert result.status_code == 400
+    assert result.json()["error"]["param"] == "prompt"
+    assert not o.world.state.groups
 
 
-async def test_a_refusal_of_the_upstream_reaches_the_client(tmp_path: Path) -> None:
-    async def refused(body: dict[str, Any], index: int) -> Any:
-        return Failure(400, "no such prompt")
+async def refused(body: dict[str, Any], index: int) -> Any:
+    return Failure(400, "no such prompt")
 
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, refused
-        async with observed(tmp_path, upstream) as o:
-            result = await legacy(o, "Say")
-            assert result.status_code == 400
-            assert "no such prompt" in result.text
+
+@pytest.mark.upstream(completes=True, answer=refused)
+async def test_a_refusal_of_the_upstream_reaches_the_client(o: Observed) -> None:
+    result = await legacy(o, "Say")
+    assert result.status_code == 400
+    assert "no such prompt" in result.text
 
 
 @pytest.mark.parametrize(
@@ -229,25 +225,20 @@ async def test_a_refusal_of_the_upstream_reaches_the_client(tmp_path: Path) -> N
         ("Say", {"echo": True, "max_tokens": 0, "stream": True}),
     ],
 )
+@pytest.mark.upstream(completes=True, answer=completed)
 async def test_a_request_about_the_prompt_is_passed_on_unchanged(
-    tmp_path: Path, prompt: Any, more: dict[str, Any]
+    o: Observed, prompt: Any, more: dict[str, Any]
 ) -> None:
-    async with ScriptedOpenAI() as upstream:
-        upstream.completes, upstream.answer = True, completed
-        async with observed(tmp_path, upstream) as o:
-            result = await legacy(o, prompt, **more)
-            assert result.status_code == 200, result.text
-            expected = await completed(upstream.bare[0], 0)
-            assert {name: result.json()[name] for name in expected} == expected
-            assert upstream.bare == [{"model": "tiny", "prompt": prompt, "max_tokens": 2, **more}]
-            assert not o.world.state.groups
+    result = await legacy(o, prompt, **more)
+    assert result.status_code == 200, result.text
+    expected = await completed(o.upstream.bare[0], 0)
+    assert {name: result.json()[name] for name in expected} == expected
+    assert o.upstream.bare == [{"model": "tiny", "prompt": prompt, "max_tokens": 2, **more}]
+    assert not o.world.state.groups
 
 
-async def test_log_probs_of_a_prompt_are_refused_without_a_completions_route(
-    tmp_path: Path,
-) -> None:
-    async with ScriptedOpenAI() as upstream, observed(tmp_path, upstream) as o:
-        result = await legacy(o, "Say", echo=True, logprobs=1)
-        assert result.status_code == 400
-        assert "echo with logprobs is not supported" in result.json()["error"]["message"]
-        assert not upstream.calls
+async def test_log_probs_of_a_prompt_need_a_completions_route(o: Observed) -> None:
+    result = await legacy(o, "Say", echo=True, logprobs=1)
+    assert result.status_code == 400
+    assert "echo with logprobs is not supported" in result.json()["error"]["message"]
+    assert not o.upstream.calls

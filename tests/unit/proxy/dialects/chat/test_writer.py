@@ -1,4 +1,4 @@
-"""Chat completions on the wire: the shapes a real vLLM was seen to send."""
+"""Chat and legacy completions on the wire, beyond the answers that were captured of a real vLLM."""
 
 import json
 from typing import Any
@@ -7,111 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.dialects.request import public_answer
+from proxy.dialects.chat.completions import COMPLETIONS, legacy_logprobs
 from proxy.dialects.chat.writer import DONE, fingerprint
 from tests.unit.proxy.dialects.forms import (
+    JSON,
     QUICK,
     TOOLS,
     assembled,
     chat,
     choices,
     events,
+    legacy,
     lines,
     made,
-    ours,
     writer,
 )
 
-# Recorded from vLLM 0.32.0, whole.
-CHAT_BODY = (
-    '{"id":"chatcmpl-9552c2119605c039","object":"chat.completion","created":1795148451,"model":'
-    '"tiny","choices":[{"index":0,"message":{"role":"assistant","content":"\\n\\nHello there! How '
-    'can I help you today?","refusal":null,"annotations":null,"audio":null,"function_call":null,'
-    '"reasoning":"\\nThe user wants a greeting.\\n"},"logprobs":null,"finish_reason":"stop",'
-    '"stop_reason":null,"token_ids":null,"routed_experts":null}],"service_tier":null,'
-    '"system_fingerprint":"vllm-0.32.0-5b592786","usage":{"prompt_tokens":17,"total_tokens":40,'
-    '"completion_tokens":23,"prompt_tokens_details":null,"completion_tokens_details":'
-    '{"reasoning_tokens":8}},"prompt_logprobs":null,"prompt_token_ids":null,"prompt_text":null,'
-    '"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}'
-)
-CUT_BODY = CHAT_BODY.replace('"\\n\\nHello there! How can I help you today?"', "null").replace(
-    '"stop","stop_reason"', '"length","stop_reason"'
-)
-TOOL_BODY = CUT_BODY.replace(
-    '"reasoning":',
-    '"tool_calls":[{"id":"chatcmpl-tool-9b906280bc30082b","type":"function","function":{"name":'
-    '"get_weather","arguments":"{\\"city\\": \\"Paris\\"}"}}],"reasoning":',
-).replace('"length"', '"tool_calls"')
-HEAD = (
-    '{"id":"chatcmpl-ae30c49f2727ff70","object":"chat.completion.chunk","created":1795148451,'
-    '"model":"tiny","choices":['
-)
-ROLE = (
-    '{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
-    '"prompt_token_ids":null,"prompt_text":null}'
-)
-REASONING = (
-    '{"index":0,"delta":{"reasoning":"hm"},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
-)
-CONTENT = REASONING.replace("reasoning", "content").replace("hm", "Hello")
-CALL = (
-    '{"index":0,"delta":{"content":null,"tool_calls":[{"id":"chatcmpl-tool-baec110f4ef59b1d",'
-    '"type":"function","index":0,"function":{"name":"get_weather"}}]},"logprobs":null,'
-    '"finish_reason":null,"token_ids":null}]}'
-)
-ARGUMENTS = (
-    '{"index":0,"delta":{"content":null,"tool_calls":[{"index":0,"function":{"arguments":'
-    '"{\\"a\\": 1}"}}]},"logprobs":null,"finish_reason":null,"token_ids":null}]}'
-)
-END = (
-    '{"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null,'
-    '"token_ids":null}]'
-)
-MARK = ',"system_fingerprint":"vllm-0.32.0-5b592786"}'
-TOTAL = (
-    '],"usage":{"prompt_tokens":41,"total_tokens":100,"completion_tokens":59,'
-    '"completion_tokens_details":{"reasoning_tokens":5}},"system_fingerprint":'
-    '"vllm-0.32.0-5b592786"}'
-)
 PARIS = {
     "id": "chatcmpl-tool-baec110f4ef59b1d",
     "type": "function",
     "function": {"name": "get_weather", "arguments": '{"a": 1}'},
 }
-
-
-@pytest.mark.parametrize("captured", [CHAT_BODY, CUT_BODY, TOOL_BODY])
-def test_a_whole_answer_is_vllms_byte_for_byte(captured: str) -> None:
-    request = chat("9552c2119605c039", tools=TOOLS)
-    body = writer(request).body([public_answer(json.loads(captured))])
-    assert body.decode() == ours(captured)
-
-
-def test_a_stream_is_vllms_byte_for_byte() -> None:
-    answer = made(
-        {"reasoning": "hm", "content": "Hello", "tool_calls": [PARIS]},
-        "tool_calls",
-        usage={
-            "prompt_tokens": 41,
-            "completion_tokens": 59,
-            "completion_tokens_details": {"reasoning_tokens": 5},
-        },
-    )
-    shared = [HEAD + ROLE, HEAD + REASONING, HEAD + CONTENT, HEAD + CALL, HEAD + ARGUMENTS]
-    one = writer(chat("ae30c49f2727ff70", stream=True))
-    assert lines(one.opening() + one.answer([answer])) == [
-        *shared,
-        ours(HEAD + END + MARK),
-        "[DONE]",
-    ]
-    options = {"include_usage": True}
-    one = writer(chat("ae30c49f2727ff70", stream=True, stream_options=options))
-    assert lines(one.opening() + one.answer([answer])) == [
-        *shared,
-        HEAD + END + "}",
-        ours(HEAD + TOTAL),
-        "[DONE]",
-    ]
 
 
 def test_a_choice_without_an_answer_ends_without_one() -> None:
@@ -160,6 +76,8 @@ def test_tokens_go_with_their_text() -> None:
 # --- whatever the winner -------------------------------------------------------------------------
 
 text = st.text(max_size=120)
+
+
 message = st.fixed_dictionaries(
     {},
     optional={
@@ -272,3 +190,119 @@ def test_deltas_are_forwarded_as_they_arrive() -> None:
 def test_an_answer_without_deltas_is_sent_at_its_end() -> None:
     one = writer(chat(stream=True))
     assert assembled(one.finish(made({"content": "Hi"})))["content"] == "Hi"
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_a_prompt_becomes_one_message() -> None:
+    request = legacy(
+        model="m",
+        prompt=["Say"],
+        seed=1,
+        temperature=0.5,
+        top_p=0.9,
+        stop="x",
+        logprobs=2,
+        best_of=2,
+        tools=TOOLS,
+        n=2,
+        made_up=1,
+    )
+    assert request.body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Say"}],
+        "max_tokens": 16,
+        "seed": 1,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "stop": "x",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "made_up": 1,
+    }
+    assert (request.dialect, request.n, request.query) == ("completions", 2, "Say")
+    assert legacy(max_tokens=4).body["max_tokens"] == 4
+    assert legacy().key != legacy(echo=True).key
+    headers = {**JSON, "x-ajet-train": "no"}
+    untrained = COMPLETIONS.read(b'{"prompt": "a", "seed": 1, "temperature": 0}', headers, "")
+    assert (untrained.body["seed"], untrained.body["temperature"]) == (1, 0)
+
+
+def test_token_ids_are_one_prompt_or_several() -> None:
+    one = legacy(prompt=[1, 2])
+    assert one.extra.prompts == ([1, 2],)
+    assert one.query == ""
+    several = legacy(prompt=[[1], [2, 3]])
+    assert [part.extra.prompts for part in several.parts] == [([1],), ([2, 3],)]
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def legacy_entry(token: str, *tops: str) -> dict[str, Any]:
+    result = [{"token": top, "logprob": -1.0, "bytes": list(top.encode())} for top in tops]
+    raw = list(token.encode())
+    return {"token": token, "logprob": -0.5, "bytes": raw, "top_logprobs": result}
+
+
+def test_logprobs_in_the_legacy_form() -> None:
+    entries = [legacy_entry("Hello", "Hello", "Bye"), legacy_entry(" you", " me", " him")]
+    assert legacy_logprobs(entries, 3, 1) == {
+        "text_offset": [3, 8],
+        "token_logprobs": [-0.5, -0.5],
+        "tokens": ["Hello", " you"],
+        "top_logprobs": [{"Hello": -0.5}, {" you": -0.5, " me": -1.0}],
+    }
+    assert list(legacy_logprobs(entries, 3, 1)) == [
+        "text_offset",
+        "token_logprobs",
+        "tokens",
+        "top_logprobs",
+    ]
+    assert legacy_logprobs([{"token": "a", "logprob": None}], 0, 0)["token_logprobs"] == [-9999.0]
+    assert legacy_logprobs([], 0, 1) is None
+
+
+def test_logprobs_are_equal_whole_and_streamed() -> None:
+    words = ["<think>", "hm", "</think>", *(f" word{at}" for at in range(9)), "<|end|>"]
+    entries = [legacy_entry(word) for word in words]
+    text = "".join(words[3:-1])
+    answer = made({"content": text, "reasoning": "hm"}, logprobs={"content": entries})
+    (whole,) = json.loads(writer(legacy(logprobs=1)).body([answer]))["choices"]
+    assert whole["text"] == text
+    one = writer(legacy(logprobs=1, stream=True))
+    result = choices(one.opening() + one.answer([answer]))
+    assert "".join(choice["text"] for choice in result) == whole["text"]
+    for name, expected in whole["logprobs"].items():
+        parts = [choice["logprobs"][name] for choice in result if choice["logprobs"]]
+        assert [value for part in parts for value in part] == expected
+    assert whole["logprobs"]["text_offset"][0] == 0
+    plain = json.loads(writer(legacy()).body([answer]))["choices"][0]
+    assert plain["logprobs"] is None
+
+
+@pytest.mark.slow
+@QUICK
+@given(
+    st.lists(st.text(max_size=100), min_size=1, max_size=3),
+    st.sampled_from(["stop", "length", "tool_calls"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_streamed_completion_is_the_whole_completion(
+    texts: list[str], finish: str, usage: bool, echo: bool
+) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": echo}
+    fields = {"stream_options": options} if usage else {}
+    request = legacy(n=len(texts), echo=echo, stream=True, **fields)
+    answers = [made({"content": text}, finish) for text in texts]
+    raw = writer(request).opening() + writer(request).answer(answers)
+    assert raw.count(DONE) == 1
+    for choice in json.loads(writer(request).body(answers))["choices"]:
+        assert choice["text"].startswith("Say" if echo else texts[choice["index"]])
+        result = choices(raw, choice["index"])
+        assert "".join(one["text"] for one in result) == choice["text"]
+        ends = [one["finish_reason"] for one in result if one["finish_reason"]]
+        assert ends == [choice["finish_reason"]] == [result[-1]["finish_reason"]]
+    assert ("usage" in events(raw)[-1]) == usage

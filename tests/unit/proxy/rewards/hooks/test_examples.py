@@ -3,9 +3,7 @@
 import json
 import re
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,8 @@ import pytest
 
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_logs, install_shim
 from tests.support.proxy.hooks import HookRewards
-from tests.unit.proxy.rewards.conftest import fault
+from tests.support.scripted.openai import ScriptedOpenAI
+from tests.unit.proxy.rewards.conftest import fault, group
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +35,7 @@ async def persona(tmp_path: Path, request: Any) -> Any:
     await source.close()
 
 
-async def test_lively_wins_and_circles_lose(
-    persona: HookRewards, group: Any, tmp_path: Path
-) -> None:
+async def test_lively_wins_and_circles_lose(persona: HookRewards, tmp_path: Path) -> None:
     report = await persona.request("r1", "t1", QUESTION, {"row": 7})
     assert (report.metadata, report.error) == ({"row": 7}, None)
     sheet = await persona.score(group(*ANSWERS, query=QUESTION))
@@ -52,7 +49,7 @@ async def test_lively_wins_and_circles_lose(
     assert not list(EXAMPLE.rglob("*.pyc"))
 
 
-async def test_what_won_before_is_worth_less(persona: HookRewards, group: Any) -> None:
+async def test_what_won_before_is_worth_less(persona: HookRewards) -> None:
     result = []
     for _ in range(2):
         sheet = await persona.score(group(*ANSWERS[:2], query=QUESTION))
@@ -63,48 +60,28 @@ async def test_what_won_before_is_worth_less(persona: HookRewards, group: Any) -
 
 
 @pytest.fixture
-def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+async def judge(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, Any]]:
     """An LLM that likes exclamation marks; `reply` replaces its answer."""
     values: dict[str, Any] = {"prompts": [], "reply": None}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["content-length"])
-            prompt = json.loads(self.rfile.read(size))["messages"][-1]["content"]
-            values["prompts"].append(prompt)
-            answers = re.findall(r"<answer>(.*?)</answer>", prompt, re.S)
-            marks = [min(10, 5 * answer.count("!")) for answer in answers]
-            result = values["reply"] or (
-                json.dumps(marks) if "JSON list" in prompt else f"{marks[0]}/10"
-            )
-            body = json.dumps({"choices": [{"message": {"content": result}}]}).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    async def judged(body: dict[str, Any], index: int) -> str:
+        prompt = body["messages"][-1]["content"]
+        values["prompts"].append(prompt)
+        answers = re.findall(r"<answer>(.*?)</answer>", prompt, re.S)
+        marks = [min(10, 5 * answer.count("!")) for answer in answers]
+        return values["reply"] or (json.dumps(marks) if "JSON list" in prompt else f"{marks[0]}/10")
 
-        def log_request(self, code: Any = "-", size: Any = "-") -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    monkeypatch.setenv("JUDGE_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-    monkeypatch.setenv("JUDGE_MODEL", "judge")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield values
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    async with ScriptedOpenAI() as server:
+        server.answer = judged
+        monkeypatch.setenv("JUDGE_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("JUDGE_MODEL", "judge")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield values
 
 
 @pytest.mark.parametrize(("mode", "calls"), [("pointwise", 2), ("listwise", 1)])
 async def test_a_judge_by_the_environment(
-    judge: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    group: Any,
-    mode: str,
-    calls: int,
+    judge: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, calls: int
 ) -> None:
     monkeypatch.setenv("REWARD_MODE", mode)
     source = HookRewards(EXAMPLE, home=tmp_path)
@@ -139,7 +116,6 @@ async def test_an_invalid_mode_is_reported_at_the_start(
     await source.start()
     error = source.health().error
     await source.close()
-    assert error is not None
     assert "REWARD_MODE" in error.cause
     assert error.line > 0
 

@@ -21,13 +21,13 @@ from proxy.rewards.hooks.tutorials import (
     reward_caller,
 )
 from proxy.rewards.part import HookLimits
-from tests.unit.proxy.rewards.conftest import error_of, fault
+from tests.unit.proxy.rewards.conftest import error_of, fault, group
 
 HERE = {name: importlib.util.find_spec(name) is not None for name in ("loguru", "beast_logger")}
 
 
 @pytest.mark.slow
-async def test_the_tutorials_imports(hooks: Any, group: Any) -> None:
+async def test_the_tutorials_imports(hooks: Any) -> None:
     hooks.write("persona_words", "LIVELY = {'wow'}\n")
     hooks.submit("""
         from typing import Dict, List
@@ -84,7 +84,7 @@ async def test_a_missing_openjudge_is_named_with_its_line(hooks: Any) -> None:
 
 @pytest.mark.skipif(HERE["loguru"], reason="loguru is installed")
 @pytest.mark.slow
-async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) -> None:
+async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any) -> None:
     hooks.reward("""
         from loguru import logger
 
@@ -100,7 +100,7 @@ async def test_a_name_that_a_stand_in_lacks_is_reported(hooks: Any, group: Any) 
 
 
 @pytest.mark.slow
-async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: Any) -> None:
+async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any) -> None:
     hooks.reward("""
         async def score(text):
             return 1.0
@@ -121,7 +121,7 @@ async def test_a_coroutine_that_was_not_awaited_is_reported(hooks: Any, group: A
 
 
 @pytest.mark.slow
-async def test_an_awaitable_that_a_plain_function_returns(hooks: Any, group: Any) -> None:
+async def test_an_awaitable_that_a_plain_function_returns(hooks: Any) -> None:
     hooks.reward("""
         import asyncio
 
@@ -138,7 +138,7 @@ async def test_an_awaitable_that_a_plain_function_returns(hooks: Any, group: Any
 
 
 @pytest.mark.slow
-async def test_two_gigabytes_under_the_usual_limit(hooks: Any, group: Any) -> None:
+async def test_two_gigabytes_under_the_usual_limit(hooks: Any) -> None:
     """Also in small pieces; the proxy's side sees an abstention with the line."""
     hooks.reward("""
         async def on_compute_relative_reward(valid_results, all_answers, question=""):

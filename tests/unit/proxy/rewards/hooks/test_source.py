@@ -13,8 +13,9 @@ from core.events import ScoringAbstained
 from proxy.rewards import files
 from proxy.rewards.source import Abstention, GroupContext, ScoreSheet
 from tests.support.proxy.hooks import HookRewards
+from tests.support.proxy.until import until
 from tests.support.proxy.world import World
-from tests.unit.proxy.rewards.conftest import fault, rewards
+from tests.unit.proxy.rewards.conftest import fault, group, rewards
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def cause(sheet: ScoreSheet) -> str:
     return fault(sheet).cause
 
 
-async def test_the_tutorial_interface(hooks: Any, group: Any, monkeypatch: Any) -> None:
+async def test_the_tutorial_interface(hooks: Any, monkeypatch: Any) -> None:
     """Two and three parameters, both modules, helper, shim, environment, notes and history."""
     monkeypatch.setenv("REWARD_MODE", "listwise")
     hooks.write("mock", "def weight():\n    return 0.25\n")
@@ -83,9 +84,7 @@ async def test_the_tutorial_interface(hooks: Any, group: Any, monkeypatch: Any) 
     }
 
 
-async def test_plain_functions_one_module_and_a_wish_for_more(
-    hooks: Any, group: Any, until: Any
-) -> None:
+async def test_plain_functions_one_module_and_a_wish_for_more(hooks: Any) -> None:
     hooks.reward("def on_compute_relative_reward(v, a):\n    return [1, 0]")
     source = await hooks.open()
     assert (await source.request("r", "t", "q", {"a": 1})).metadata == {"a": 1}
@@ -96,7 +95,7 @@ async def test_plain_functions_one_module_and_a_wish_for_more(
     assert (await source.request("r", "t", "q", {})).repeat == 8
 
 
-async def test_calls_run_concurrently(hooks: Any, group: Any) -> None:
+async def test_calls_run_concurrently(hooks: Any) -> None:
     hooks.reward("""
         import asyncio
         arrived = []
@@ -114,7 +113,7 @@ async def test_calls_run_concurrently(hooks: Any, group: Any) -> None:
     assert [rewards(sheet) for sheet in sheets] == [[0.5], [0.5]]
 
 
-async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, group: Any) -> None:
+async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any) -> None:
     hooks.reward("""
         import asyncio, sys
 
@@ -164,14 +163,13 @@ async def test_failing_calls_abstain_and_do_not_end_the_process(hooks: Any, grou
     ]:
         assert value in cause(await source.score(group("a", "b", query=query)))
     report = await source.request("r", "t", "q", {})
-    assert report.error is not None
     assert (report.error.cause, report.error.line) == ("KeyError: 'who'", 2)
     assert rewards(await source.score(group("a", "b", query="print"))) == [0.0, 1.0]
     assert hooks.log.stat().st_size > 2_000_000
     assert (source.pid, source.health().ok) == (pid, True)
 
 
-async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any, group: Any) -> None:
+async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any) -> None:
     hooks.reward(GOOD)
     source = await hooks.open()
     assert "cannot be sent" in cause(await source.score(group("\ud800")))
@@ -179,7 +177,7 @@ async def test_a_lone_surrogate_is_an_abstention_not_a_crash(hooks: Any, group: 
     assert rewards(await source.score(group("abc"))) == [3.0]
 
 
-async def test_a_cancelled_caller_cancels_its_call(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_cancelled_caller_cancels_its_call(hooks: Any) -> None:
     hooks.reward("""
         import asyncio, pathlib
         here = pathlib.Path(__file__).parent
@@ -199,9 +197,7 @@ async def test_a_cancelled_caller_cancels_its_call(hooks: Any, group: Any, until
     await until((hooks.path / "left").exists)
 
 
-async def test_close_reaps_the_child_and_what_it_started(
-    hooks: Any, group: Any, until: Any
-) -> None:
+async def test_close_reaps_the_child_and_what_it_started(hooks: Any) -> None:
     before = psutil.Process().children()  # of other tests of this process
     hooks.reward("""
         import asyncio, atexit, pathlib, subprocess, sys
@@ -226,7 +222,7 @@ async def test_close_reaps_the_child_and_what_it_started(
     assert psutil.Process().children() == before
 
 
-async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) -> None:
+async def test_close_ends_a_blocked_child(hooks: Any) -> None:
     hooks.reward("""
         import ctypes, pathlib
 
@@ -245,7 +241,7 @@ async def test_close_ends_a_blocked_child(hooks: Any, group: Any, until: Any) ->
     assert not psutil.pid_exists(pid)
 
 
-async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: Any) -> None:
+async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any) -> None:
     """A proxy killed without a word leaves no child behind, even one whose hook loops."""
     hooks.reward("def on_compute_relative_reward(v, a):\n    while True:\n        pass")
     program = tmp_path / "proxy_like.py"
@@ -269,7 +265,6 @@ async def test_the_child_ends_with_the_proxy(tmp_path: Path, hooks: Any, until: 
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": root},
     )
-    assert process.stdout is not None
     child = int(await process.stdout.readline())
     assert psutil.pid_exists(child)
     process.kill()

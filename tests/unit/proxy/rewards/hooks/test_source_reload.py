@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from ajet_swarm.common.tasks import Tasks
 from proxy.rewards.part import HookLimits
 from proxy.rewards.source import SourceHealth
-from tests.unit.proxy.rewards.conftest import fault
+from tests.support.proxy.until import until
+from tests.unit.proxy.rewards.conftest import fault, group
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ except RecursionError as error:
     ],
 )
 async def test_hooks_that_do_not_load_abstain_with_their_place(
-    hooks: Any, group: Any, files: dict[str, str], result: str, line: int
+    hooks: Any, files: dict[str, str], result: str, line: int
 ) -> None:
     for module, code in files.items():
         hooks.write(module, code)
@@ -67,7 +67,7 @@ async def test_hooks_that_do_not_load_abstain_with_their_place(
     assert report.error == sheet.abstention
 
 
-async def test_a_failed_start_is_corrected_by_a_save(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_failed_start_is_corrected_by_a_save(hooks: Any) -> None:
     source = await hooks.open()
     assert not source.health().ok
     hooks.reward(constant(0.5))
@@ -75,9 +75,7 @@ async def test_a_failed_start_is_corrected_by_a_save(hooks: Any, group: Any, unt
     assert (await source.score(group("a"))).scores[0].reward == 0.5
 
 
-async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
-    hooks: Any, group: Any, until: Any
-) -> None:
+async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(hooks: Any) -> None:
     """Each reaches the listener; a bad one leaves the old version active."""
     hooks.reward(constant(0.1))
     source = await hooks.open(HookLimits(load_seconds=90))  # the product's own pace
@@ -93,7 +91,6 @@ async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
     hooks.reward("def on_compute_relative_reward(v, a):\n    return [\n")
     await until(lambda: len(healths) == 1)
     assert (healths[0].ok, healths[0].version) == (False, first)
-    assert healths[0].error is not None
     assert "SyntaxError" in healths[0].error.cause
     assert healths[0].error.file == str(hooks.path / "on_compute_relative_reward.py")
     assert "return [" in healths[0].error.traceback
@@ -114,9 +111,7 @@ async def test_a_valid_save_is_loaded_and_an_invalid_one_is_not(
     assert len(healths) == 2
 
 
-async def test_a_helper_of_the_same_size_within_the_same_second(
-    hooks: Any, group: Any, until: Any
-) -> None:
+async def test_a_helper_of_the_same_size_within_the_same_second(hooks: Any) -> None:
     hooks.write("helper", "VALUE = 1\n")
     hooks.reward("import helper\ndef on_compute_relative_reward(v, a):\n    return [helper.VALUE]")
     source = await hooks.open()
@@ -128,7 +123,7 @@ async def test_a_helper_of_the_same_size_within_the_same_second(
     assert not list(hooks.path.rglob("*.pyc"))
 
 
-async def test_the_old_version_completes_its_calls(hooks: Any, group: Any, until: Any) -> None:
+async def test_the_old_version_completes_its_calls(hooks: Any) -> None:
     hooks.reward("""
         import asyncio, pathlib
         here = pathlib.Path(__file__).parent
@@ -153,7 +148,7 @@ async def test_the_old_version_completes_its_calls(hooks: Any, group: Any, until
     await until(lambda: not psutil.pid_exists(pid))
 
 
-async def test_a_save_while_loading_starts_over(hooks: Any, group: Any, until: Any) -> None:
+async def test_a_save_while_loading_starts_over(hooks: Any) -> None:
     hooks.reward("""
         import pathlib, time
         (pathlib.Path(__file__).parent / "loading").touch()
@@ -168,7 +163,7 @@ async def test_a_save_while_loading_starts_over(hooks: Any, group: Any, until: A
     assert waiting.result().scores[0].reward == 0.7
 
 
-async def test_loading_beyond_the_time_limit_fails(hooks: Any, group: Any) -> None:
+async def test_loading_beyond_the_time_limit_fails(hooks: Any) -> None:
     before = psutil.Process().children()  # of other tests of this process
     hooks.reward("while True:\n    pass")
     source = await hooks.open(HookLimits(load_seconds=0.4, call_seconds=5))
@@ -177,7 +172,7 @@ async def test_loading_beyond_the_time_limit_fails(hooks: Any, group: Any) -> No
     assert psutil.Process().children() == before
 
 
-async def test_loading_is_tried_again_while_it_fails(hooks: Any, until: Any) -> None:
+async def test_loading_is_tried_again_while_it_fails(hooks: Any) -> None:
     flag = hooks.path / "judge_is_up"
     hooks.reward(
         "import pathlib\n"
@@ -190,7 +185,7 @@ async def test_loading_is_tried_again_while_it_fails(hooks: Any, until: Any) -> 
     await until(lambda: source.health().ok)
 
 
-async def test_a_listener_that_fails_stops_nothing(hooks: Any, until: Any) -> None:
+async def test_a_listener_that_fails_stops_nothing(hooks: Any) -> None:
     source = await hooks.open()
     flags: list[bool] = []
 
@@ -203,7 +198,7 @@ async def test_a_listener_that_fails_stops_nothing(hooks: Any, until: Any) -> No
     await until(lambda: flags[-1:] == [True])
 
 
-async def test_the_log_is_truncated(hooks: Any, group: Any, until: Any) -> None:
+async def test_the_log_is_truncated(hooks: Any) -> None:
     hooks.reward(
         "def on_compute_relative_reward(v, a):\n    print('y' * 50_000)\n    return [0.0]\n"
     )
@@ -229,20 +224,8 @@ async def test_the_check_by_hand(hooks: Any, code: str, exit_code: int) -> None:
     assert (b"loads" in out) if exit_code == 0 else (b"SyntaxError" in err)
 
 
-async def test_checking_the_folder_is_cheap(hooks: Any) -> None:
-    """The watch of an unchanged folder: the median check takes far less than its period."""
-    hooks.reward(constant(0.5))
-    source = await hooks.open()
-    times = []
-    for _ in range(50):
-        started = time.thread_time()
-        source._stamp()
-        times.append(time.thread_time() - started)
-    assert sorted(times)[25] < 0.01
-
-
 async def test_a_traceback_shows_the_lines_that_ran_not_those_saved_since(
-    hooks: Any, group: Any, tmp_path: Path
+    hooks: Any, tmp_path: Path
 ) -> None:
     code = """
         import os, time

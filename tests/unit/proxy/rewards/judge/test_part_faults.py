@@ -20,7 +20,7 @@ from tests.support.scripted.judge import (
     bench,
     scores_of,
 )
-from tests.unit.proxy.rewards.conftest import Group
+from tests.unit.proxy.rewards.conftest import group
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mishap", sorted(MISHAPS))
-async def test_a_bad_reply_is_repaired_once(
-    mishap: str, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_bad_reply_is_repaired_once(mishap: str, judge: ScriptedJudge) -> None:
     judge.script = [mishap]
     async with bench(judge.url) as one:
         assert await one.values(group("a q=2", "b q=8", "c q=4")) == [0.2, 0.8, 0.4]
@@ -48,9 +46,7 @@ async def test_a_bad_reply_is_repaired_once(
 
 
 @pytest.mark.parametrize("around", sorted(THOUGHTS))
-async def test_a_judge_that_thinks_is_asked_once(
-    around: str, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_judge_that_thinks_is_asked_once(around: str, judge: ScriptedJudge) -> None:
     judge.forever = lambda request: THOUGHTS[around](scores_of(request.qualities))
     async with bench(judge.url) as one:
         assert await one.values(group("a q=2", "b q=8")) == [0.2, 0.8]
@@ -64,9 +60,7 @@ async def test_a_judge_that_thinks_is_asked_once(
         *itertools.product(("pointwise", "pairwise"), ("prose", "nan", "huge", "half")),
     ],
 )
-async def test_a_bad_reply_twice_abstains(
-    mode: str, mishap: str, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_bad_reply_twice_abstains(mode: str, mishap: str, judge: ScriptedJudge) -> None:
     judge.forever = mishap
     async with bench(judge.url, mode=mode) as one:
         cause = await one.cause(group("a q=2", "b q=8"))
@@ -96,7 +90,7 @@ async def test_a_bad_reply_twice_abstains(
     ],
 )
 async def test_the_abstention_names_the_fault_of_the_reply(
-    mishap: str, words: str, judge: ScriptedJudge, group: Group
+    mishap: str, words: str, judge: ScriptedJudge
 ) -> None:
     judge.forever = mishap
     async with bench(judge.url) as one:
@@ -104,9 +98,7 @@ async def test_the_abstention_names_the_fault_of_the_reply(
 
 
 @pytest.mark.parametrize("step", [429, 500, 502, 503, 529, 408, "drop", *sorted(ODD_BODIES)])
-async def test_temporary_failures_are_retried(
-    step: Any, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_temporary_failures_are_retried(step: Any, judge: ScriptedJudge) -> None:
     judge.script = [step, step]
     async with bench(judge.url, retries=2) as one:
         if step == "flood":
@@ -117,9 +109,7 @@ async def test_temporary_failures_are_retried(
 
 
 @pytest.mark.parametrize("step", [429, 500, "drop", "html"])
-async def test_the_retries_of_a_group_are_bounded(
-    step: Any, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_the_retries_of_a_group_are_bounded(step: Any, judge: ScriptedJudge) -> None:
     judge.forever = step
     async with bench(judge.url, retries=2, mode="pointwise", breaker_after=99) as one:
         cause = await one.cause(group("a", "b", "c", "d"))
@@ -129,18 +119,14 @@ async def test_the_retries_of_a_group_are_bounded(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-async def test_permanent_failures_are_not_retried(
-    status: int, judge: ScriptedJudge, group: Group
-) -> None:
+async def test_permanent_failures_are_not_retried(status: int, judge: ScriptedJudge) -> None:
     judge.forever = status
     async with bench(judge.url) as one:
         assert f"{status}" in await one.cause(group("a", "b"))
     assert len(judge.calls) == 1
 
 
-async def test_a_fault_of_one_request_does_not_stop_other_groups(
-    judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_fault_of_one_request_does_not_stop_other_groups(judge: ScriptedJudge) -> None:
     judge.script = [400, 413, 422, 400]
     async with bench(judge.url, breaker_after=2) as one:
         for number in range(4):
@@ -148,7 +134,7 @@ async def test_a_fault_of_one_request_does_not_stop_other_groups(
         assert await one.values(group("a q=1")) == [0.1]
 
 
-async def test_a_hang_ends_at_the_timeout(judge: ScriptedJudge, group: Group) -> None:
+async def test_a_hang_ends_at_the_timeout(judge: ScriptedJudge) -> None:
     judge.script = ["hang"]
     async with bench(judge.url, timeout=0.15) as one:
         assert await one.values(group("a q=1", "b q=2")) == [0.1, 0.2]
@@ -158,7 +144,7 @@ async def test_a_hang_ends_at_the_timeout(judge: ScriptedJudge, group: Group) ->
     await judge.until(0)
 
 
-async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge) -> None:
     judge.forever = "hang"
     async with bench(judge.url, group_seconds=0.2) as one:
         began = loop_time()
@@ -168,9 +154,7 @@ async def test_the_time_of_a_group_is_limited(judge: ScriptedJudge, group: Group
         assert "not done within 0.2 s" in await one.cause(group("a", "b"))
 
 
-async def test_a_requested_wait_is_respected_or_the_judge_abstains(
-    judge: ScriptedJudge, group: Group
-) -> None:
+async def test_a_requested_wait_is_respected_or_the_judge_abstains(judge: ScriptedJudge) -> None:
     judge.script, judge.retry_after = [429], "0.3"
     async with bench(judge.url) as one:
         began = time.monotonic()
@@ -180,9 +164,7 @@ async def test_a_requested_wait_is_respected_or_the_judge_abstains(
         assert "no time to ask again in 3600" in await one.cause(group("a", "c"))
 
 
-async def test_one_failed_answer_makes_the_whole_group_abstain(
-    judge: ScriptedJudge, group: Group
-) -> None:
+async def test_one_failed_answer_makes_the_whole_group_abstain(judge: ScriptedJudge) -> None:
     judge.forever = lambda request: (
         "prose" if request.answers[0]["text"] == "c" else MISHAPS["few"](request)
     )
@@ -190,7 +172,7 @@ async def test_one_failed_answer_makes_the_whole_group_abstain(
         assert "could not be used" in await one.cause(group("a", "b", "c"))
 
 
-async def test_an_unreachable_endpoint_abstains(group: Group) -> None:
+async def test_an_unreachable_endpoint_abstains() -> None:
     async with ScriptedJudge() as closed_judge:
         url = closed_judge.url
     async with bench(url, model="m", retries=1) as one:
@@ -199,9 +181,7 @@ async def test_an_unreachable_endpoint_abstains(group: Group) -> None:
         assert "cannot be used" in await one.cause(group("a", "b"))
 
 
-async def test_calls_in_flight_are_limited(
-    judge: ScriptedJudge, group: Group, tasks: Tasks
-) -> None:
+async def test_calls_in_flight_are_limited(judge: ScriptedJudge, tasks: Tasks) -> None:
     judge.gate = asyncio.Event()
     async with bench(judge.url, mode="pointwise", concurrency=3) as one:
         scoring = tasks.spawn(one.score(group(*(f"answer {n}" for n in range(9)))), "score")
@@ -212,9 +192,7 @@ async def test_calls_in_flight_are_limited(
     assert len(judge.calls) == 9
 
 
-async def test_the_breaker_suspends_calls_and_tries_again_later(
-    judge: ScriptedJudge, group: Group
-) -> None:
+async def test_the_breaker_suspends_calls_and_tries_again_later(judge: ScriptedJudge) -> None:
     judge.forever = 500
     healths: list[SourceHealth] = []
     async with bench(
@@ -246,7 +224,7 @@ async def test_the_breaker_suspends_calls_and_tries_again_later(
     assert [ok for ok, _ in itertools.groupby(health.ok for health in healths)] == [False, True]
 
 
-async def test_the_breaker_reports_the_newest_cause(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_breaker_reports_the_newest_cause(judge: ScriptedJudge) -> None:
     judge.forever = 500
     async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
         await one.cause(group("a"))
@@ -260,7 +238,7 @@ async def test_the_breaker_reports_the_newest_cause(judge: ScriptedJudge, group:
 
 
 async def test_a_half_open_breaker_lets_one_question_try_for_all(
-    judge: ScriptedJudge, group: Group, tasks: Tasks
+    judge: ScriptedJudge, tasks: Tasks
 ) -> None:
     judge.forever = 500
     async with bench(
@@ -280,7 +258,7 @@ async def test_a_half_open_breaker_lets_one_question_try_for_all(
 
 
 async def test_a_cancelled_probe_question_lets_the_next_one_probe(
-    judge: ScriptedJudge, group: Group, tasks: Tasks
+    judge: ScriptedJudge, tasks: Tasks
 ) -> None:
     judge.script = [500, "hang"]
     async with bench(judge.url, retries=0, breaker_after=1, breaker_seconds=0.05) as one:
@@ -294,7 +272,7 @@ async def test_a_cancelled_probe_question_lets_the_next_one_probe(
         assert await one.values(group("c q=4")) == [0.4]
 
 
-async def test_unusable_replies_open_the_breaker_too(judge: ScriptedJudge, group: Group) -> None:
+async def test_unusable_replies_open_the_breaker_too(judge: ScriptedJudge) -> None:
     judge.forever = "prose"
     async with bench(judge.url, breaker_after=2) as one:
         await one.cause(group("a"))
@@ -303,9 +281,7 @@ async def test_unusable_replies_open_the_breaker_too(judge: ScriptedJudge, group
     assert len(judge.calls) == 4
 
 
-async def test_closing_releases_all_connections(
-    judge: ScriptedJudge, group: Group, tasks: Tasks
-) -> None:
+async def test_closing_releases_all_connections(judge: ScriptedJudge, tasks: Tasks) -> None:
     judge.forever = "hang"
     async with bench(judge.url, start=True) as one:
         scoring = tasks.spawn(one.score(group("a", "b")), "score")

@@ -3,32 +3,27 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.events import Event, JudgeSpent
+from core.events import Event
 from core.settings import UpstreamSettings
 from proxy.rewards.judge import part
 from proxy.rewards.judge import part as judging
-from proxy.rewards.judge.part import Judge
 from proxy.rewards.judge.settings import MODES, JudgeFault, find_key
 from proxy.rewards.model.assembly import Assembly
 from proxy.rewards.model.file import ModelFault, load
 from proxy.rewards.model.source import ComposedSource
-from proxy.rewards.part import PartEnvironment, SettingError, SlowPart
+from proxy.rewards.part import PartEnvironment, SettingError
 from proxy.rewards.select import own_server
+from tests.support.proxy.until import until
 from tests.support.scripted.judge import ScriptedJudge, bench, made
-from tests.unit.proxy.rewards.conftest import Group, error_of, fault
+from tests.unit.proxy.rewards.conftest import error_of, fault, group
 
 HOST = "https://judge.example/v1"
-
-
-def test_the_judge_is_a_slow_part() -> None:
-    part: SlowPart = made(HOST)
-    assert isinstance(part, Judge)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +133,13 @@ def test_a_key_in_a_file_and_no_key(tmp_path: Path) -> None:
 
 
 async def test_a_missing_key_is_reported_at_start_and_no_call_is_made(
-    judge: ScriptedJudge, group: Group, monkeypatch: pytest.MonkeyPatch
+    judge: ScriptedJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JUDGE_KEY", raising=False)
     async with bench(judge.url, start=True, key_env="JUDGE_KEY") as one:
         health = one.part.health()
         assert not health.ok
         assert health.version == ""
-        assert health.error is not None
         assert health.error.part == "helpful"
         assert "variable JUDGE_KEY is not set" in health.error.cause
         assert "variable JUDGE_KEY is not set" in await one.cause(group("a", "b"))
@@ -153,7 +147,7 @@ async def test_a_missing_key_is_reported_at_start_and_no_call_is_made(
 
 
 async def test_the_key_is_sent_and_a_wrong_one_is_reported_at_start(
-    group: Group, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", "right-0123")
     async with ScriptedJudge(key="right-0123") as judge:
@@ -174,7 +168,7 @@ async def test_the_key_is_sent_and_a_wrong_one_is_reported_at_start(
 
 
 async def test_an_unreachable_endpoint_is_reported_until_it_returns(
-    group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(judging, "PROBE_EVERY", 0.05)
     async with ScriptedJudge() as judge:
@@ -192,9 +186,7 @@ async def test_an_unreachable_endpoint_is_reported_until_it_returns(
 
 
 @pytest.mark.parametrize("models", [["other"], None])
-async def test_a_missing_model_is_reported_at_start(
-    models: list[str] | None, judge: ScriptedJudge, until: Callable[..., Any]
-) -> None:
+async def test_a_missing_model_is_reported(models: list[str] | None, judge: ScriptedJudge) -> None:
     judge.models = models
     judge.forever = 404
     async with bench(judge.url, start=True, model="typo") as one:
@@ -221,7 +213,7 @@ async def test_a_probe_needs_no_completion_if_the_model_is_listed(judge: Scripte
     assert fault.value.todo == "Name one with `model`"
 
 
-async def test_the_policys_own_server(judge: ScriptedJudge, group: Group) -> None:
+async def test_the_policys_own_server(judge: ScriptedJudge) -> None:
     async with bench("own", start=True) as one:
         assert "observe mode" in str(one.part.health().error)
         assert "observe mode" in await one.cause(group("a"))
@@ -279,7 +271,7 @@ def model(folder: Path, url: str, more: str = "") -> Path:
     return file
 
 
-async def test_a_judge_gives_rewards(tmp_path: Path, group: Group) -> None:
+async def test_a_judge_gives_rewards(tmp_path: Path) -> None:
     events: list[Event] = []
     async with (
         ScriptedJudge() as judge,
@@ -298,13 +290,10 @@ async def test_a_judge_gives_rewards(tmp_path: Path, group: Group) -> None:
         assert fault(sheet).part == "helpful"
         assert "could not be used" in fault(sheet).cause
     assert (tmp_path / "home" / "judge.db").exists()
-    assert isinstance(events[-1], JudgeSpent)
     assert (events[-1].judge, events[-1].groups, events[-1].failures) == ("helpful", 2, 1)
 
 
-async def test_a_rubric_that_is_saved_is_used(
-    tmp_path: Path, group: Group, until: Callable[..., Any]
-) -> None:
+async def test_a_rubric_that_is_saved_is_used(tmp_path: Path) -> None:
     async with ScriptedJudge() as judge, open_source(model(tmp_path, judge.url)) as source:
         await source.score(group("a", "b"))
         before = source.version
@@ -318,7 +307,7 @@ async def test_a_rubric_that_is_saved_is_used(
 
 @pytest.mark.slow
 async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
-    tmp_path: Path, group: Group, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part, "PROBE_EVERY", 0.05)
     async with ScriptedJudge() as judge:
@@ -339,9 +328,7 @@ async def test_a_model_whose_judge_has_no_key_does_not_replace_one_that_works(
 
 
 @pytest.mark.parametrize("wrong", ["dead port", "key refused", "wrong model"])
-async def test_a_failing_judge_does_not_replace_working_rewards(
-    wrong: str, tmp_path: Path, group: Group, until: Callable[..., Any]
-) -> None:
+async def test_a_failing_judge_does_not_replace_working_rewards(wrong: str, tmp_path: Path) -> None:
     file = tmp_path / "rewards.yaml"
     file.write_text("parts:\n  length: {}\n")
     async with ScriptedJudge(key="right" if wrong == "key refused" else "") as judge:
@@ -362,9 +349,7 @@ async def test_a_failing_judge_does_not_replace_working_rewards(
             await until(lambda: source.health().ok and len(source.parts()) == 2)
 
 
-async def test_a_failing_judge_is_used_if_no_rewards_exist_and_is_reported(
-    tmp_path: Path, until: Callable[..., Any]
-) -> None:
+async def test_a_failing_judge_is_used_if_no_rewards_exist_and_is_reported(tmp_path: Path) -> None:
     async with open_source(model(tmp_path, "http://127.0.0.1:1/v1")) as source:
         assert [part.name for part in source.parts()] == ["finished", "helpful"]
         await until(lambda: source.health().error is not None)
@@ -385,7 +370,7 @@ def test_a_missing_rubric_names_file_line_and_field(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_guide_lists_the_calls_of_each_mode(mode: str, size: int, group: Group) -> None:
+async def test_the_guide_lists_the_calls_of_each_mode(mode: str, size: int) -> None:
     row = re.search(rf"^\| `{mode}` \| .+? \| (.+?) \|", PAGE, re.M)
     assert row
     promised = {"N": size, "1": 1, "N (N - 1)": size * (size - 1)}[row[1]]

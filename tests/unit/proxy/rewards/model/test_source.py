@@ -26,9 +26,9 @@ from proxy.rewards.part import (
     Setting,
 )
 from proxy.rewards.source import Abstention, SourceHealth
-from tests.unit.proxy.rewards.conftest import error_of, fault
+from tests.support.proxy.until import until
+from tests.unit.proxy.rewards.conftest import error_of, fault, group
 
-Until = Callable[..., Awaitable[float]]
 TEXT = "parts:\n  length: {weight: 1}\n"
 
 
@@ -136,7 +136,6 @@ async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Compos
 
 
 def save(source: ComposedSource, text: str) -> None:
-    assert source.file is not None
     edit.write(source.file, text, "the rewards")
 
 
@@ -144,7 +143,7 @@ def names(source: ComposedSource) -> list[str]:
     return [part.name for part in source.parts()]
 
 
-async def test_without_a_file_the_built_in_model_serves(opened: Any, group: Any) -> None:
+async def test_without_a_file_the_built_in_model_serves(opened: Any) -> None:
     source = await opened(None)
     assert source.name == "builtin"
     assert source.version == ComposedSource().version
@@ -153,7 +152,7 @@ async def test_without_a_file_the_built_in_model_serves(opened: Any, group: Any)
     assert len(sheet.scores) == 2
 
 
-async def test_a_save_is_loaded_within_half_a_second(opened: Any, until: Until) -> None:
+async def test_a_save_is_loaded_within_half_a_second(opened: Any) -> None:
     source = await opened(None)
     before = source.version
     healths: list[SourceHealth] = []
@@ -165,7 +164,7 @@ async def test_a_save_is_loaded_within_half_a_second(opened: Any, until: Until) 
     assert healths == [SourceHealth(True, None, source.version)]
 
 
-async def test_an_invalid_save_keeps_the_old_model(opened: Any, until: Until, group: Any) -> None:
+async def test_an_invalid_save_keeps_the_old_model(opened: Any) -> None:
     source = await opened(TEXT)
     version = source.version
     save(source, "parts:\n  length: {weight: 1}\n  lenth: {}\n")
@@ -180,7 +179,7 @@ async def test_an_invalid_save_keeps_the_old_model(opened: Any, until: Until, gr
     assert source.version == version
 
 
-async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: Until) -> None:
+async def test_a_broken_file_at_start_abstains(opened: Any) -> None:
     source = await opened("parts: 3\n", required=True)
     sheet = await source.score(group("a", "b"))
     assert (sheet.scores, sheet.version, source.version) == ((), "", "")
@@ -190,7 +189,7 @@ async def test_a_broken_file_at_start_abstains(opened: Any, group: Any, until: U
     assert (await source.score(group("a", "b"))).abstention is None
 
 
-async def test_a_broken_link_at_start_abstains(opened: Any, group: Any, tmp_path: Path) -> None:
+async def test_a_broken_link_at_start_abstains(opened: Any, tmp_path: Path) -> None:
     """Its target is on a share that is not mounted: other rewards must not stand in for it."""
     (tmp_path / "rewards.yaml").symlink_to(tmp_path / "gone")
     source = await opened(None)
@@ -198,16 +197,14 @@ async def test_a_broken_link_at_start_abstains(opened: Any, group: Any, tmp_path
     assert source.health().error.file == str(source.file)
 
 
-async def test_a_deleted_required_file_keeps_the_old_model(opened: Any, until: Until) -> None:
+async def test_a_deleted_required_file_keeps_the_old_model(opened: Any) -> None:
     source = await opened(TEXT, required=True)
     source.file.unlink()
     await until(lambda: not source.health().ok)
     assert names(source) == ["length"]
 
 
-async def test_a_deleted_file_keeps_the_last_valid_model_and_reports_it(
-    opened: Any, until: Until
-) -> None:
+async def test_a_deleted_file_keeps_the_last_valid_model_and_reports_it(opened: Any) -> None:
     source = await opened(TEXT)
     source.file.unlink()
     await until(lambda: not source.health().ok)
@@ -219,9 +216,7 @@ async def test_a_deleted_file_keeps_the_last_valid_model_and_reports_it(
     assert names(source) == ["relevance"]
 
 
-async def test_the_version_changes_only_with_the_meaning(
-    opened: Any, tmp_path: Path, until: Until
-) -> None:
+async def test_the_version_changes_only_with_the_meaning(opened: Any, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "array"}')
     form = TEXT + "  form: {kind: format, schema_file: s.json}\n"
     source = await opened(form)
@@ -239,7 +234,7 @@ async def test_the_version_changes_only_with_the_meaning(
     assert len(set(versions)) == 4
 
 
-async def test_slow_parts_score_together_with_the_others(opened: Any, group: Any) -> None:
+async def test_slow_parts_score_together_with_the_others(opened: Any) -> None:
     source = await opened(TEXT.replace("length", "slow") + "  length: {}\n  two: {kind: slow}\n")
     sheet = await source.score(group("a b c", "b"))
     assert [part.name for part in sheet.scores[0].parts] == ["slow", "length", "two"]
@@ -257,7 +252,7 @@ async def test_slow_parts_score_together_with_the_others(opened: Any, group: Any
         ("prose", "30 values"),
     ],
 )
-async def test_a_part_that_fails_abstains(opened: Any, group: Any, say: str, cause: str) -> None:
+async def test_a_part_that_fails_abstains(opened: Any, say: str, cause: str) -> None:
     source = await opened(f"parts:\n  slow: {{say: {say}}}\n  length: {{}}\n")
     sheet = await source.score(group("a", "b"))
     assert cause in fault(sheet).cause
@@ -279,7 +274,7 @@ async def test_a_part_that_fails_abstains(opened: Any, group: Any, say: str, cau
     ids=["learnt", "lost", "renewed", "first"],
 )
 async def test_a_sheet_has_the_version_that_made_it(
-    opened: Any, group: Any, learns: bool, before: str, meanwhile: str, counts: str
+    opened: Any, learns: bool, before: str, meanwhile: str, counts: str
 ) -> None:
     source = await opened("parts:\n  slow: {}\n")
     part = Slow.made[0]
@@ -300,7 +295,7 @@ async def test_a_sheet_has_the_version_that_made_it(
     assert scored.result().version == expected[counts]
 
 
-async def test_a_part_that_exceeds_its_time_limit_abstains(opened: Any, group: Any) -> None:
+async def test_a_part_that_exceeds_its_time_limit_abstains(opened: Any) -> None:
     source = await opened("parts:\n  slow: {}\n", seconds=-0.9)
     Slow.made[0].go.clear()
     sheet = await source.score(group("a", "b"))
@@ -316,7 +311,7 @@ async def test_a_changed_weight_keeps_the_running_part(opened: Any) -> None:
     assert [(one.started, one.closed) for one in Slow.made] == [(1, 0)]
 
 
-async def test_a_removed_part_is_closed_when_idle(opened: Any, group: Any, until: Until) -> None:
+async def test_a_removed_part_is_closed_when_idle(opened: Any) -> None:
     source = await opened("parts:\n  slow: {}\n")
     slow = Slow.made[0]
     slow.go.clear()
@@ -333,7 +328,7 @@ async def test_a_removed_part_is_closed_when_idle(opened: Any, group: Any, until
 
 
 async def test_the_old_model_scores_until_the_parts_of_the_new_one_are_ready(
-    opened: Any, monkeypatch: pytest.MonkeyPatch, until: Until
+    opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await opened(TEXT)
     version = source.version
@@ -378,7 +373,7 @@ async def test_a_part_that_does_not_close_leaves_no_other_open(
     assert "a part could not be closed" in caplog.text
 
 
-async def test_a_source_that_scored_without_a_start_closes_its_parts(group: Any) -> None:
+async def test_a_source_that_scored_without_a_start_closes_its_parts() -> None:
     source = ComposedSource(model=parse("parts:\n  one: {kind: slow}\n", None))
     await source.score(group("a"))
     await source.close()
@@ -395,7 +390,7 @@ async def test_kinds_of_other_packages(opened: Any) -> None:
     assert caught.value.line == 2
 
 
-async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
+async def test_history_is_of_other_groups(opened: Any) -> None:
     source = await opened("parts:\n  diversity: {against: recent}\n  length: {}\nrecent: 1\n")
     first = group("one two three four five", "no")
 
@@ -411,7 +406,7 @@ async def test_history_is_of_other_groups(opened: Any, group: Any) -> None:
 
 
 @pytest.mark.slow
-async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group: Any) -> None:
+async def test_reward_commands_write_the_file_and_take_effect(opened: Any) -> None:
     source = await opened(None)
     orders = RewardCommands(source).table
     before = source.version
@@ -435,7 +430,7 @@ async def test_reward_commands_write_the_file_and_take_effect(opened: Any, group
 
 
 @pytest.mark.slow
-async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any, group: Any) -> None:
+async def test_a_hook_folder_is_a_part(opened: Any, hooks: Any) -> None:
     hooks.reward(
         """
         async def on_compute_relative_reward(valid_results, all_answers):

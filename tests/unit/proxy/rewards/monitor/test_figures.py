@@ -134,7 +134,6 @@ def test_a_reward_that_follows_length_is_found_with_evidence(sign: float) -> Non
     result = {figure.trait: figure for figure in watch.figures()}
     length = result["length"]
     assert length.alert
-    assert length.r is not None
     assert sign * length.r > 0.8
     assert length.low < length.r < length.high
     assert length.n == 160
@@ -198,8 +197,6 @@ def test_a_group_of_long_answers_has_no_more_weight_than_another() -> None:
     giants = [row(1e9), row(1.0, 0.1), row(2.0, 0.2), row(3.0)]
     watch.take("giant", [1e8, 0.0, 0.0, 0.0], giants)
     after = figures(watch)["length"][0]
-    assert before is not None
-    assert after is not None
     assert abs(after - before) < 0.05
 
 
@@ -218,22 +215,29 @@ def some(values: RewardDistribution, groups: int, low: float = 0.3, high: float 
         values.take(f"g{number}", [(index, rng.uniform(low, high)) for index in range(4)])
 
 
-def test_a_reward_far_from_the_run_is_an_outlier() -> None:
+@pytest.mark.parametrize(
+    ("before", "equal", "rewards", "outlier"),
+    [
+        (20, 0, [0.5, 12.0], 1),
+        (10, 50, [0.5, 12.0], 1),  # groups of equal rewards hide nothing
+        (7, 0, [500.0], None),  # the first rewards are no outliers
+        (20, 0, [0.5, 0.51, 0.52, 0.69], None),
+        (20, 0, [0.2, 0.2, 0.2, 0.85], 3),  # far from its siblings
+    ],
+)
+def test_a_reward_far_from_the_run_or_its_siblings_is_an_outlier(
+    before: int, equal: int, rewards: list[float], outlier: int | None
+) -> None:
     values = RewardDistribution()
-    some(values, 20)
+    some(values, before)
+    for number in range(equal):
+        values.take(f"e{number}", [(index, 0.5) for index in range(4)])
     assert not values.outliers
-    assert values.take("far", [(0, 0.5), (1, 12.0)])
-    group_id, index, reward, z = values.outliers[-1]
-    assert (group_id, index, reward) == ("far", 1, 12.0)
-    assert z > 50
-
-
-def test_a_reward_far_from_its_siblings_is_an_outlier() -> None:
-    values = RewardDistribution()
-    some(values, 20)
-    assert not values.take("near", [(0, 0.5), (1, 0.51), (2, 0.52), (3, 0.69)])
-    assert values.take("lone", [(0, 0.2), (1, 0.2), (2, 0.2), (3, 0.85)])
-    assert values.outliers[-1][:2] == ("lone", 3)
+    assert values.take("last", list(enumerate(rewards))) == (outlier is not None)
+    if outlier is not None:
+        group_id, index, reward, z = values.outliers[-1]
+        assert (group_id, index, reward) == ("last", outlier, rewards[outlier])
+        assert z > 50 or reward < 1.0
 
 
 def test_an_ordinary_bad_answer_is_not_an_outlier() -> None:
@@ -263,24 +267,8 @@ def test_the_first_signal_after_groups_of_equal_rewards_is_no_outlier() -> None:
     assert not values.outliers
 
 
-def test_an_outlier_is_detected_among_groups_of_equal_rewards() -> None:
-    values = RewardDistribution()
-    some(values, 10)
-    for number in range(50):
-        values.take(f"g{number}", [(index, 0.5) for index in range(4)])
-    assert values.take("far", [(0, 0.5), (1, 12.0)])
-    assert 50 < values.outliers[-1][3] < 200
-
-
-def test_the_first_rewards_are_no_outliers() -> None:
-    values = RewardDistribution()
-    some(values, 7)
-    assert not values.take("far", [(0, 500.0)])
-
-
 def scale_words(values: RewardDistribution) -> str:
     alert = values.trouble()
-    assert alert is not None
     return cause_of(alert_raised("rewards:scale", alert))
 
 
@@ -321,7 +309,6 @@ def test_steps_without_a_signal_are_reported_until_a_signal_returns() -> None:
         watch.take("s", 3, dead=number > 0)
     assert lacks_signal("s")
     alert, _ = watch.alert("s")
-    assert alert is not None
     cause = cause_of(alert_raised("dead:s", alert))
     assert cause.startswith("29 of the 30 groups of the last 3 global steps")
     for number in range(10):

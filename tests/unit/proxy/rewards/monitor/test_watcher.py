@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,6 @@ from core.events import (
     ScoringAbstained,
     SentReward,
 )
-from core.journal.writer import Journal
 from core.state import Candidate, Group, Rewards
 from proxy.alerts import dismiss_alert
 from proxy.rewards.model.file import default_model
@@ -36,6 +34,7 @@ from proxy.rewards.monitor.watcher import RewardMonitor
 from proxy.rewards.source import Answer, GroupContext
 from tests.support.alerts import cause_of, todo_of
 from tests.support.proxy.builtin_rewards import score_group
+from tests.support.proxy.until import until
 
 WORDS = [f"word{number}" for number in range(400)]
 
@@ -73,6 +72,11 @@ def group(number: int, texts: list[str], rewards: list[float]) -> Group:
 
 
 # --- the monitor --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def monitor(bus: Bus) -> RewardMonitor:
+    return RewardMonitor(bus)
 
 
 @pytest.mark.slow
@@ -188,13 +192,6 @@ def sealed(group_id: str, rewards: list[float]) -> GroupSealed:
     return GroupSealed(group_id=group_id, rewards=sent, best=0, source="auto")
 
 
-async def until(test: object, seconds: float = 60.0) -> None:
-    assert callable(test)
-    async with asyncio.timeout(seconds):
-        while not test():
-            await asyncio.sleep(0.005)
-
-
 async def test_under_load_every_reward_is_seen_and_texts_of_some(bus: Bus) -> None:
     state = bus.state
     for number in range(200):
@@ -217,8 +214,7 @@ async def test_a_group_that_cannot_be_examined_does_not_stop_the_monitor(bus: Bu
         await until(lambda: bus.state.reward_watch.groups == 1)
 
 
-async def test_rewards_of_a_person_are_not_counted(bus: Bus) -> None:
-    monitor = RewardMonitor(bus)
+async def test_rewards_of_a_person_are_not_counted(monitor: RewardMonitor, bus: Bus) -> None:
     voted = group(1, ["a b c", "d e f"], [1.0, 0.0])
     voted.source = "human"
     monitor.take(voted)
@@ -250,7 +246,6 @@ async def test_each_trait_that_pays_raises_its_alert(
         some = group(number, [*texts, *texts], [0.9, 0.2, 0.8, 0.1])
         some.reference = COPIED
         for candidate in some.candidates:
-            assert candidate.reward is not None
             candidate.parts = (Part("right", candidate.reward, 1.0),)
         monitor.take(some)
     monitor.report()
@@ -430,26 +425,17 @@ class Watched:
 
     async def looked(self) -> None:
         """The watch has seen all events so far."""
-        await self.until(lambda: not self.watch._changed.is_set())
-
-    async def until(self, test: Callable[[], object]) -> None:
-        async with asyncio.timeout(20):
-            while not test():
-                await asyncio.sleep(0.005)
+        await until(lambda: not self.watch._changed.is_set())
 
 
 @pytest.fixture
-async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
+async def watched(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
     monkeypatch.setattr(unscored, "EVERY", 0.0)
-    journal = Journal(tmp_path / "j.db")
-    try:
-        async with Tasks("t") as tasks:
-            made = Watched(Bus(journal, "run"))
-            tasks.spawn(made.watch.run(), "watch")
-            await asyncio.sleep(0)
-            yield made
-    finally:
-        journal.close()
+    async with Tasks("t") as tasks:
+        made = Watched(bus)
+        tasks.spawn(made.watch.run(), "watch")
+        await asyncio.sleep(0)
+        yield made
 
 
 async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_remedy(
@@ -458,9 +444,8 @@ async def test_a_hook_that_returns_nothing_raises_an_alert_with_the_remedy(
     watched.score("g1")
     watched.abstain("g2")
     watched.wait("g2")
-    await watched.until(lambda: watched.alert)
+    await until(lambda: watched.alert)
     alert = watched.alert
-    assert alert is not None
     assert cause_of(alert).startswith("1 of the last 2 groups have no automatic reward")
     assert f"hook: {NONE}" in cause_of(alert)
     assert cause_of(alert).endswith("; 1 open group waits for you")
@@ -472,41 +457,38 @@ async def test_the_alert_about_a_slow_hook_names_the_limit(watched: Watched) -> 
     for number in range(6):
         watched.abstain(f"g{number}", "the hook did not answer within 80 s", late=True)
         watched.close(f"g{number}")
-    await watched.until(lambda: watched.alert and "6 of the last 6" in cause_of(watched.alert))
-    assert watched.alert is not None
+    await until(lambda: watched.alert and "6 of the last 6" in cause_of(watched.alert))
     assert "raise rewards.time_limit (now 80 s)" in todo_of(watched.alert)
 
 
-async def test_the_alert_has_present_figures_and_is_cleared_with_its_cause(
-    watched: Watched,
-) -> None:
+async def test_the_alert_has_present_figures_and_ends_with_its_cause(watched: Watched) -> None:
     watched.abstain("g1")
     watched.wait("g1")
-    await watched.until(lambda: watched.alert)
+    await until(lambda: watched.alert)
     watched.score("g1")  # it was scored again
-    await watched.until(lambda: watched.alert is None)
+    await until(lambda: watched.alert is None)
     watched.abstain("g2")
     watched.close("g2")
-    await watched.until(lambda: watched.alert)
+    await until(lambda: watched.alert)
     for number in range(3, 13):
         watched.score(f"g{number}")
-    await watched.until(lambda: watched.alert is None)
+    await until(lambda: watched.alert is None)
 
 
 async def test_another_version_clears_the_alert_unless_groups_are_open(watched: Watched) -> None:
     watched.abstain("g1")
     watched.close("g1")
     watched.abstain("g2")
-    await watched.until(lambda: watched.alert and "2 of the last 2" in cause_of(watched.alert))
+    await until(lambda: watched.alert and "2 of the last 2" in cause_of(watched.alert))
     watched.bus.publish(RewardsChanged(source="h", ok=True, version="v2"))
-    await watched.until(lambda: watched.alert and "the last group" in cause_of(watched.alert))
+    await until(lambda: watched.alert and "the last group" in cause_of(watched.alert))
     watched.score("g2")
-    await watched.until(lambda: watched.alert is None)
+    await until(lambda: watched.alert is None)
 
 
 async def test_a_dismissed_alert_stays_hidden_until_its_cause_is_gone(watched: Watched) -> None:
     watched.abstain("g1")
-    await watched.until(lambda: watched.alert)
+    await until(lambda: watched.alert)
     dismiss_alert(watched.bus, KEY)
     watched.abstain("g2")
     await watched.looked()
@@ -515,7 +497,7 @@ async def test_a_dismissed_alert_stays_hidden_until_its_cause_is_gone(watched: W
     watched.score("g2")
     await watched.looked()
     watched.abstain("g3")
-    await watched.until(lambda: watched.alert)
+    await until(lambda: watched.alert)
 
 
 async def test_rewards_that_do_not_load_raise_a_separate_alert(watched: Watched) -> None:

@@ -5,16 +5,18 @@ import gc
 import time
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from proxy.rewards.part import KINDS, PartAbstained, SettingError
 from proxy.rewards.parts.patterns import MAX_SEARCHED, MAX_SECONDS, bounded, pattern
 from proxy.rewards.parts.reference import agreement, is_right
 from proxy.rewards.parts.schema import Schema
+from tests.unit.proxy.rewards.conftest import group
 from tests.unit.proxy.rewards.parts.test_text_parts import made, part_input, values
 
 PERSON = {
@@ -29,18 +31,18 @@ PERSON = {
 }
 
 
-def test_the_value_is_the_share_of_rules_met(group: Any) -> None:
+def test_the_value_is_the_share_of_rules_met() -> None:
     part = made("format", must=["please"], must_not=["As an AI"], match=[r"^\d+\."])
     texts = ("1. Please do", "as an ai, please", "nothing")
     assert values(part, part_input(group(*texts))) == pytest.approx([1.0, 1 / 3, 1 / 3])
 
 
-def test_all_or_nothing_and_case(group: Any) -> None:
+def test_all_or_nothing_and_case() -> None:
     part = made("format", must=["Please"], must_not=["AI"], case=True, all=True)
     assert values(part, part_input(group("Please", "please", "Please, AI"))) == [1.0, 0.0, 0.0]
 
 
-def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
+def test_an_answer_that_only_calls_tools_has_no_form() -> None:
     calls = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     assert values(made("format", must=["x"]), part_input(group(calls, "x"))) == [None, 1.0]
 
@@ -64,11 +66,11 @@ def test_an_answer_that_only_calls_tools_has_no_form(group: Any) -> None:
         ("[" * 5_000, False),
     ],
 )
-def test_json_is_checked_against_a_schema(group: Any, text: str, good: bool) -> None:
+def test_json_is_checked_against_a_schema(text: str, good: bool) -> None:
     assert values(made("format", schema=PERSON), part_input(group(text))) == [float(good)]
 
 
-def test_a_schema_from_a_file(group: Any, tmp_path: Path) -> None:
+def test_a_schema_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "array", "minItems": 1}')
     part: Any = KINDS["format"].build("f", {"schema_file": "s.json"}, tmp_path)
     assert part.files == (tmp_path / "s.json",)
@@ -102,46 +104,18 @@ def test_words_of_a_schema(schema: Any, good: list[Any], bad: list[Any]) -> None
     assert all(check(one) for one in bad)
 
 
-PYDANTIC: dict[str, Any] = {
-    "$defs": {
-        "Circle": {
-            "properties": {
-                "kind": {"const": "circle", "title": "Kind", "type": "string"},
-                "at": {
-                    "maxItems": 2,
-                    "minItems": 2,
-                    "prefixItems": [{"type": "number"}, {"type": "number"}],
-                    "title": "At",
-                    "type": "array",
-                },
-            },
-            "required": ["kind", "at"],
-            "title": "Circle",
-            "type": "object",
-        },
-        "Group": {
-            "properties": {
-                "kind": {"const": "group", "title": "Kind", "type": "string"},
-                "shapes": {
-                    "items": {
-                        "discriminator": {
-                            "mapping": {"circle": "#/$defs/Circle", "group": "#/$defs/Group"},
-                            "propertyName": "kind",
-                        },
-                        "oneOf": [{"$ref": "#/$defs/Circle"}, {"$ref": "#/$defs/Group"}],
-                    },
-                    "title": "Shapes",
-                    "type": "array",
-                },
-            },
-            "required": ["kind", "shapes"],
-            "title": "Group",
-            "type": "object",
-        },
-    },
-    "$ref": "#/$defs/Group",
-}
-"""What Pydantic 2 writes of two classes, one of which holds itself."""
+class Circle(BaseModel):
+    kind: Literal["circle"]
+    at: tuple[float, float]
+
+
+class Nested(BaseModel):
+    kind: Literal["group"]
+    shapes: list[Annotated["Circle | Nested", Field(discriminator="kind")]]
+
+
+PYDANTIC = Nested.model_json_schema()
+"""Of a class that holds itself."""
 CIRCLE = {"kind": "circle", "at": [1, 2.5]}
 
 
@@ -231,7 +205,7 @@ def test_both_ends_of_a_long_text_are_searched() -> None:
 
 
 @pytest.mark.slow
-def test_a_match_beyond_the_time_limit_is_aborted(group: Any) -> None:
+def test_a_match_beyond_the_time_limit_is_aborted() -> None:
     part = made("format", match=["a.*b.*c.*d.*e"])
     result = part_input(group("abcd" * 4_000))
     started = time.process_time()
@@ -312,7 +286,7 @@ def test_bad_settings_name_their_field(
         ("Paris", "steps\n#### Paris", {}, 1.0),
     ],
 )
-def test_exact(group: Any, text: str, wanted: str, settings: dict[str, Any], value: float) -> None:
+def test_exact(text: str, wanted: str, settings: dict[str, Any], value: float) -> None:
     part = made("exact", **settings)
     assert values(part, part_input(group(text, reference=wanted))) == [value]
     assert part.score(part_input(group(text))) is None
@@ -329,7 +303,7 @@ def test_exact(group: Any, text: str, wanted: str, settings: dict[str, Any], val
         ("none", {}, 0.0),
     ],
 )
-def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) -> None:
+def test_numeric(text: str, settings: dict[str, Any], value: float) -> None:
     part = made("numeric", **settings)
     assert values(part, part_input(group(text, reference="42"))) == [value]
     assert part.score(part_input(group(text, reference="Paris"))) is None
@@ -396,19 +370,19 @@ def test_numeric(group: Any, text: str, settings: dict[str, Any], value: float) 
         ("it is _42_", "42", 1.0),
     ],
 )
-def test_forms_of_a_number(group: Any, text: str, wanted: str, value: float) -> None:
-    group = part_input(group(text, reference=wanted))
-    assert values(made("numeric"), group) == [value]
-    assert (values(made("reference"), group)[0] == 1.0) == (value == 1.0)
+def test_forms_of_a_number(text: str, wanted: str, value: float) -> None:
+    given = part_input(group(text, reference=wanted))
+    assert values(made("numeric"), given) == [value]
+    assert (values(made("reference"), given)[0] == 1.0) == (value == 1.0)
 
 
 @pytest.mark.parametrize("wanted", ["0,1", "0,123", "1,2000", "3\\pi", "1/0", "too many digits"])
-def test_a_reference_that_is_no_number(group: Any, wanted: str) -> None:
+def test_a_reference_that_is_no_number(wanted: str) -> None:
     wanted = wanted.replace("too many digits", "1" + "0" * 10_000)
     assert made("numeric").score(part_input(group("1", reference=wanted))) is None
 
 
-def test_an_explicit_result_outweighs_the_number_named_first(group: Any) -> None:
+def test_an_explicit_result_outweighs_the_number_named_first() -> None:
     answers = group("It is 42, or 41.", "It is 42. \\boxed{41}", reference="42")
     assert values(made("reference"), part_input(answers)) == [0.75, 0.25]
 
@@ -427,9 +401,7 @@ def test_an_explicit_result_outweighs_the_number_named_first(group: Any) -> None
         ("2 \\pi", 20_000),
     ],
 )
-def test_a_hostile_text_takes_time_linear_in_its_length(
-    group: Any, repeated: str, count: int
-) -> None:
+def test_a_hostile_text_takes_time_linear_in_its_length(repeated: str, count: int) -> None:
     text = "\\frac" + repeated * count + "/7 10^" + repeated * count
     assert values(made("numeric"), part_input(group(text, reference="42"))) == [0.0]
 

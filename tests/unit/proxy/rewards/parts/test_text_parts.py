@@ -15,6 +15,7 @@ from proxy.rewards.parts.words import shares
 from proxy.rewards.source import Answer, GroupContext
 from proxy.rewards.text import content_stems, read
 from tests.support.proxy.builtin_rewards import score_group
+from tests.unit.proxy.rewards.conftest import group
 
 HOSTILE = (
     "",
@@ -46,7 +47,6 @@ def made(kind: str, **settings: Any) -> GroupPart:
 
 def values(part: GroupPart, looked: PartInput) -> list[float | None]:
     scores = part.score(looked)
-    assert scores is not None
     return [None if score is None else score.value for score in scores]
 
 
@@ -69,9 +69,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("kind", "settings"), PLAIN)
-def test_hostile_text_gets_a_value_with_a_reason_or_none(
-    group: Any, kind: str, settings: dict[str, Any]
-) -> None:
+def test_hostile_text_gets_a_reasoned_value_or_none(kind: str, settings: dict[str, Any]) -> None:
     part = made(kind, **settings)
     for reference in (None, "42", "Paris"):
         result = part.score(part_input(group(*HOSTILE, reference=reference))) or []
@@ -79,7 +77,7 @@ def test_hostile_text_gets_a_value_with_a_reason_or_none(
             assert one is None or (0.0 <= one.value <= 1.0 and one.reason)
 
 
-def test_a_band_of_lengths(group: Any) -> None:
+def test_a_band_of_lengths() -> None:
     texts = ["w " * count for count in (1, 5, 10, 30, 50, 100, 500)]
     result = values(made("length", least=10, most=50), part_input(group(*texts)))
     assert result[2:5] == [1.0, 1.0, 1.0]
@@ -87,7 +85,7 @@ def test_a_band_of_lengths(group: Any) -> None:
     assert result[1] == pytest.approx(result[5])  # half the least, twice the most
 
 
-def test_an_open_band_has_one_side(group: Any) -> None:
+def test_an_open_band_has_one_side() -> None:
     assert values(made("length", most=5), part_input(group("a", "a b c d e", "a " * 50)))[:2] == [
         1,
         1,
@@ -95,7 +93,7 @@ def test_an_open_band_has_one_side(group: Any) -> None:
     assert values(made("length", least=5), part_input(group("a " * 500, "a")))[0] == 1.0
 
 
-def test_latency_falls_from_good_to_bad(group: Any) -> None:
+def test_latency_falls_from_good_to_bad() -> None:
     ctx = group(*"abcd")
     answers = tuple(
         Answer(answer.index, answer.message, "stop", "e", seconds, {})
@@ -105,7 +103,7 @@ def test_latency_falls_from_good_to_bad(group: Any) -> None:
     assert values(made("latency", good=2, bad=10), part_input(late)) == [1.0, 1.0, 0.5, 0.0]
 
 
-def test_history_contains_the_words_of_winners(group: Any) -> None:
+def test_history_contains_the_words_of_winners() -> None:
     result = part_input(group("the cat sat on the mat", "a dog ran in the park today"))
     past = result.readings[0].grams
     again = PartInput(result.context, result.readings, result.stems, (past,))
@@ -132,17 +130,16 @@ def test_languages(text: str, language: str) -> None:
     assert next(iter(shares(text))) == language
 
 
-def test_language_of_the_query_is_wanted(group: Any) -> None:
+def test_language_of_the_query_is_wanted() -> None:
     english, german = "It is the city that you want to see", "Das ist die Stadt, die ich mag"
     result = part_input(group(english, german, "42", query="What is the capital of France?"))
     one, two, three = values(made("language"), result)
     assert (one, three) == (1.0, None)
-    assert two is not None
     assert two < 0.5
     assert made("language").score(part_input(group(english, query="42?"))) is None
 
 
-def test_tools_that_are_not_offered(group: Any) -> None:
+def test_tools_that_are_not_offered() -> None:
     other = {**CALL, "function": {"name": "fetch", "arguments": "{}"}}
     ctx = group(
         {"content": None, "tool_calls": [CALL]}, {"content": "", "tool_calls": [other]}, "x"
@@ -255,7 +252,7 @@ def test_the_value_of_a_query_that_is_a_sum(query: str, value: Decimal | int | N
     assert value_of_sum(query) == value
 
 
-def test_sums_are_computed_only_if_enabled_and_without_tools(group: Any) -> None:
+def test_sums_are_computed_only_if_enabled_and_without_tools() -> None:
     ctx = group("7", "6", "I like cheese.", query="What is 3 + 4?")
     assert values_of("reference", ctx, sums=True) == [1.0, 0.0, 0.0]
     assert values_of("reference", ctx) == [None, None, None]
@@ -265,7 +262,7 @@ def test_sums_are_computed_only_if_enabled_and_without_tools(group: Any) -> None
     assert values_of("reference", value, sums=True) == [0.0, 1.0]
 
 
-def test_diversity_can_skip_questions_about_facts(group: Any) -> None:
+def test_diversity_can_skip_questions_about_facts() -> None:
     ctx = group("It is Lima.", "It is Lima.", "It is Cuzco.", query="What is the capital of Peru?")
     assert values_of("diversity", ctx) == [0.0, 0.0, 1.0]
     assert values_of("diversity", ctx, by_query=True) == [None, None, None]
@@ -297,27 +294,27 @@ def test_diversity_can_skip_questions_about_facts(group: Any) -> None:
         ("", 1.0),
     ],
 )
-def test_refusals(group: Any, text: str, value: float) -> None:
+def test_refusals(text: str, value: float) -> None:
     assert values_of("refusal", group(text)) == [value]
     if value == 0.2:
         assert values_of("refusal", group(text), left=0) == [0.0]
 
 
-def test_a_call_of_a_tool_is_no_refusal(group: Any) -> None:
+def test_a_call_of_a_tool_is_no_refusal() -> None:
     call = {"type": "function", "function": {"name": "find", "arguments": "{}"}}
     answer = {"content": "I can't do that without a look.", "tool_calls": [call]}
     assert values_of("refusal", group(answer)) == [1.0]
 
 
 @pytest.mark.parametrize("text", ["as an ai ", "i'm sorry but ", "sorry ", "i can't ", " ", "no "])
-def test_the_time_of_a_refusal_is_bounded(group: Any, text: str) -> None:
+def test_the_time_of_a_refusal_is_bounded(text: str) -> None:
     ctx = group(text * 2_000)
     started = time.process_time()
     values_of("refusal", ctx)
     assert time.process_time() - started < 0.2
 
 
-def test_a_few_words_are_no_worse_for_a_fact(group: Any) -> None:
+def test_a_few_words_are_no_worse_for_a_fact() -> None:
     aside = "Bananas are grown in more than a hundred countries today."
     ctx = group("Canberra.", aside, query="What is the capital of Australia?")
     terse, other = (one.reward for one in score_group(ctx))
@@ -325,29 +322,27 @@ def test_a_few_words_are_no_worse_for_a_fact(group: Any) -> None:
     assert values_of("relevance", ctx) == [0.5, 0.0]
 
 
-def test_repeating_the_question_is_no_answer(group: Any) -> None:
+def test_repeating_the_question_is_no_answer() -> None:
     ctx = group("Tips for sleeping well", "Sleep cool and dark", query="Tips for sleeping well?")
     assert values_of("relevance", ctx) == [0.0, 0.67]
 
 
-def test_a_translation_needs_none_of_the_words(group: Any) -> None:
+def test_a_translation_needs_none_of_the_words() -> None:
     ctx = group("Wo ist der Bahnhof?", query='Translate "Where is the station?" into German.')
     assert values_of("relevance", ctx) == [None]
 
 
-def test_length_follows_the_query(group: Any) -> None:
+def test_length_follows_the_query() -> None:
     few, many = "It is eight.", "word " * 70
     assert values_of("length", group(few, many, query="How many is it?"), by_query=True) == [
         pytest.approx(0.98, abs=0.02),
         pytest.approx(0.9, abs=0.03),
     ]
     few_words, many_words = values_of("length", group(few, many, query="Why so?"), by_query=True)
-    assert few_words is not None
-    assert many_words is not None
     assert few_words < 0.3 < 0.9 < many_words
 
 
-def test_code_is_scored_only_for_queries_that_request_it(group: Any) -> None:
+def test_code_is_scored_only_for_queries_that_request_it() -> None:
     texts = ("```py\nx = 1\n```", "```py\nx = 1", "use `sorted(x, key=len)`", "sort it")
     ctx = group(*texts, query="Write a function that sorts words.")
     assert values_of("code", ctx) == [1.0, 0.6, 0.8, 0.0]
@@ -360,7 +355,7 @@ def offering(ctx: GroupContext, messages: list[Any]) -> GroupContext:
     return GroupContext("g", "r", "t", ctx.query, messages, {}, None, ctx.answers, [tool])
 
 
-def test_calls_must_fit_the_tools_that_are_offered(group: Any) -> None:
+def test_calls_must_fit_the_tools_that_are_offered() -> None:
     def call(arguments: str) -> dict[str, Any]:
         function = {"name": "read", "arguments": arguments}
         return {"content": None, "tool_calls": [{"type": "function", "function": function}]}
