@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from textual.content import Content
-
 from ajet_swarm.common.text import one_line
 from core.events.server import PoolChanged
 from core.state import Group, Server, State
@@ -43,11 +41,6 @@ def state_style(state: str, raw: str = "") -> StateStyle:
         return known
     word = one_line(raw or state or "UNKNOWN", 20)
     return StateStyle("?", word, word[:8], "$engine-unknown")
-
-
-def pill(text: str, color: str) -> Content:
-    """Return `text` on a background of `color`."""
-    return Content.assemble((f" {text} ", f"bold $pill-text on {color}"))
 
 
 def duration(seconds: float | None) -> str:
@@ -185,14 +178,6 @@ def filled(share: float, width: int) -> str:
     eighths = max(round(min(1.0, share) * width * 8), 1 if share > 0 else 0)
     full, rest = divmod(eighths, 8)
     return "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
-
-
-def bar(share: float | None, width: int, color: str = "$primary") -> Content:
-    """Return a progress bar of `width` cells, drawn in eighths of a cell."""
-    if share is None:
-        return Content.styled("┈" * width, "$faint")
-    done = filled(share, width)
-    return Content.assemble((done, color), ("░" * (width - len(done)), "$faint"))
 
 
 def state_for(server: Server, now: float) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from console.text.format import filled
 from console.text.lines import Line
 
 
@@ -58,3 +59,16 @@ def lines(*parts: Content | Line) -> Content:
     """Join the parts, one per line."""
     shown = (part if isinstance(part, Content) else Content.assemble(*part) for part in parts)
     return Content("\n").join(shown)
+
+
+def pill(text: str, color: str) -> Content:
+    """Return `text` on a background of `color`."""
+    return Content.assemble((f" {text} ", f"bold $pill-text on {color}"))
+
+
+def bar(share: float | None, width: int, color: str = "$primary") -> Content:
+    """Return a progress bar of `width` cells, drawn in eighths of a cell."""
+    if share is None:
+        return Content.styled("┈" * width, "$faint")
+    done = filled(share, width)
+    return Content.assemble((done, color), ("░" * (width - len(done)), "$faint"))

@@ -13,7 +13,8 @@ from console.models.alerts import alerts_by_urgency
 from console.models.screen_registry import ScreenSpec, shown_screens
 from console.session.app_state import Session
 from console.session.server_facts import as_ended
-from console.text.format import UNKNOWN, countdown, elapsed, pill, progress, state_text
+from console.text.format import UNKNOWN, countdown, elapsed, progress, state_text
+from console.text.sections import pill
 from console.views.group import user_wait
 from core.state import Group, Server
 

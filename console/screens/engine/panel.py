@@ -13,16 +13,14 @@ from console.text.causes import exit_text
 from console.text.format import (
     UNKNOWN,
     address_of,
-    bar,
     duration,
     elapsed,
-    pill,
     progress,
     rule,
     server_color,
     state_text,
 )
-from console.text.sections import Room, heading, lines
+from console.text.sections import Room, bar, heading, lines, pill
 from console.views.timeline import newest, timeline
 from core.control_payloads import HardwareFacts
 from core.events import OperationStep, WorkChanged

@@ -17,7 +17,6 @@ from console.session.mock_facts import rate, rows_done, seconds_left, share
 from console.session.server_facts import as_ended, boot_trouble
 from console.text.format import (
     UNKNOWN,
-    bar,
     duration,
     elapsed,
     percent,
@@ -26,7 +25,7 @@ from console.text.format import (
     state_text,
 )
 from console.text.lines import fit
-from console.text.sections import Room, heading, lines, packed
+from console.text.sections import Room, bar, heading, lines, packed
 from console.text.wrap import wrapped
 from console.ui.plot import sparkline
 from console.views.timeline import cells, newest, shares, step_seconds, timeline

@@ -4,7 +4,6 @@ import pytest
 
 from console.session.app_state import Session
 from console.text.format import (
-    bar,
     countdown,
     duration,
     elapsed,
@@ -13,6 +12,7 @@ from console.text.format import (
     progress,
     state_style,
 )
+from console.text.sections import bar
 from console.text.theme import THEMES
 from console.views.timeline import StateSpan, cells, stays, step_seconds, sync_seconds, timeline
 from console.widgets.status_bar import bar_line

@@ -249,9 +249,10 @@ async def test_a_held_vote_decides_the_answer_at_the_budget(tmp_path: Path) -> N
         automatic = [candidate.auto_reward or 0.0 for candidate in group.candidates]
         chosen = automatic.index(min(automatic))
         await w.commands.rate(group.group_id, "best", (chosen,))
-        answer = asyncio.create_task(w.reply(ticket, 10_000.0))
+        answer = asyncio.gather(w.reply(ticket, 10_000.0))
         await let(BUDGETS["answer_budget"] + 5.0, w)
-        assert ((await answer).why, answer.result().index) == ("provisional", chosen)
+        [reply] = await answer
+        assert (reply.why, reply.index) == ("provisional", chosen)
 
 
 async def test_a_request_asked_again_by_the_operator_ends_no_group(tmp_path: Path) -> None:
