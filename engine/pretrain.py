@@ -33,7 +33,7 @@ STEPS = 8000
 POOL, LONG = 480, 0.025
 """Dialogues drawn at a time, and the share of them that may fill the whole window."""
 SHARDS = 4
-"""Shards of similar lengths per step: about 2,000 tokens, two shards per lane."""
+"""Shards of similar lengths per step: about 2,000 tokens, two shards per worker."""
 RIGHT = 0.7
 """Share of the steps in which the corpus contains no errors."""
 LR, FINAL, WARMUP, DECAY, BETAS = 4e-3, 0.02, 150, 0.05, (0.9, 0.98)
@@ -86,20 +86,20 @@ class Pretrainer:
         self.params = params
         self.steps = steps
         self.adam = Adam(params.flat.size)
-        self._lanes = threads.Lanes()
-        self._grads = [params.like() for _ in range(self._lanes.count)]
+        self._workers = threads.Workers()
+        self._grads = [params.like() for _ in range(self._workers.count)]
 
     def step(self, number: int, shards: list[Shard]) -> float:
         """Run one step; return the mean loss per target token."""
         targets = sum(len(shard.targets) for shard in shards)
-        assignment = self._lanes.deal([shard.cost for shard in shards])
+        assignment = self._workers.deal([shard.cost for shard in shards])
 
-        def lane(which: int) -> float:
-            grads = self._grads[which]
+        def losses(worker: int) -> float:
+            grads = self._grads[worker]
             grads.flat.fill(0.0)
-            return sum(self._shard(shards[i], grads, targets) for i in assignment[which])
+            return sum(self._shard(shards[i], grads, targets) for i in assignment[worker])
 
-        loss = sum(self._lanes.run(lane)) / targets
+        loss = sum(self._workers.run(losses)) / targets
         grad = self._grads[0].flat
         for other in self._grads[1:]:
             grad += other.flat
@@ -126,8 +126,8 @@ class Pretrainer:
         return loss
 
     def close(self) -> None:
-        """Stop the lanes."""
-        self._lanes.close()
+        """Stop the workers."""
+        self._workers.close()
 
 
 def balance_gains(params: Params) -> None:

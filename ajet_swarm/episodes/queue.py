@@ -31,7 +31,8 @@ class _Place(NamedTuple, Generic[T]):
     origin: Origin
     item: T
     arrival: tuple[float, int] | None
-    """Order among newcomers: the time of its arrival, then of its addition; None for others."""
+    """Order among items that may overtake: the time of its arrival, then of its addition; None for
+    others."""
 
 
 class FairQueue(Generic[T]):
@@ -40,10 +41,10 @@ class FairQueue(Generic[T]):
     A name that joins the queue goes before the one that had the last turn. All origins of a queue
     have the same number of names.
 
-    The newest of a sender's newcomers overtakes the sender's other items, but at most in every
-    second turn of the sender, so that no item waits more than twice as long. A sender is an origin
-    without its session. The newest one is that which arrived last, not that which was added last:
-    those that come here from another queue one by one would overtake a newer one for ever.
+    The newest of a sender's items with `may_overtake` goes before its other items, but at most in
+    every second turn of the sender, so that no item waits more than twice as long. A sender is an
+    origin without its session. The newest one is that which arrived last, not that which was added
+    last: those that come here from another queue one by one would overtake a newer one for ever.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class FairQueue(Generic[T]):
         """Rank of each name, by the path to it; of the names beside each other, the lowest is next.
         """
         self._overtaken: set[Origin] = set()
-        """Senders whose last turn was that of a newcomer that overtook others."""
+        """Senders whose last place went to an item that overtook others."""
         self._last: Origin = ()
         """Origin that had the last turn."""
         self._count = count(1)
@@ -81,11 +82,11 @@ class FairQueue(Generic[T]):
             yield from self._in_order(name, below[name])
 
     def _overtaking(self, sender: Origin, places: Iterable[_Place[T]]) -> _Place[T] | None:
-        """Return the newcomer of a sender that overtakes the others now, or None."""
+        """Return the item of a sender that overtakes the others now, or None."""
         if sender in self._overtaken:
             return None
-        newcomers = [place for place in places if place.arrival and place.origin[:-1] == sender]
-        return max(newcomers, key=lambda place: place.arrival or (), default=None)
+        overtaking = [place for place in places if place.arrival and place.origin[:-1] == sender]
+        return max(overtaking, key=lambda place: place.arrival or (), default=None)
 
     def first(self) -> T | None:
         """Return the next item; None when the queue is empty."""
@@ -99,7 +100,7 @@ class FairQueue(Generic[T]):
             item: The item; None when it is not in the queue.
 
         Returns:
-            Whether the item was a newcomer in its turn to overtake.
+            Whether the item overtook others.
         """
         self._last, sender = origin, origin[:-1]
         first = self._overtaking(sender, self._places)
@@ -116,7 +117,7 @@ class FairQueue(Generic[T]):
         self,
         origin: Origin,
         item: T,
-        newcomer: bool = False,
+        may_overtake: bool = False,
         arrived: float = math.inf,
         front: bool = False,
     ) -> None:
@@ -125,7 +126,7 @@ class FairQueue(Generic[T]):
         Args:
             origin: Origin of the item, with all its names.
             item: The item.
-            newcomer: Whether it may overtake other items of its sender.
+            may_overtake: Whether it may overtake other items of its sender.
             arrived: Time at which it arrived, on any clock; infinity counts as the latest.
             front: Add it in front of all others: the turn that it had does not count.
         """
@@ -137,7 +138,7 @@ class FairQueue(Generic[T]):
                     self._ranks[beside] = next(self._count)
             if front:
                 self._ranks[path] = -next(self._count)
-        arrival = (arrived, next(self._count)) if newcomer and origin else None
+        arrival = (arrived, next(self._count)) if may_overtake and origin else None
         place = _Place(origin, item, arrival)
         if front:
             self._places.insert(0, place)
@@ -295,7 +296,7 @@ class ClaimQueue:
         if self._refused and not self._claiming:
             for refused in sorted(self._refused, key=lambda entry: -entry.number):
                 self._waiting.push(
-                    refused.origin, refused, refused.newcomer, refused.arrived, front=True
+                    refused.origin, refused, refused.may_overtake, refused.arrived, front=True
                 )
             self._refused.clear()
         while (entry := self._next()) is not None and self._may_claim(entry):
@@ -335,8 +336,8 @@ class QueueEntry:
         origin: Its sender: key, address and session, or fewer names. All origins of a queue have
             the same number of names.
         size: Number of episodes.
-        newcomer: Whether it may overtake others of its key and address in every second place.
-        arrived: Time of its arrival, on any clock that is the same for all; of newcomers, the
+        may_overtake: Whether it may overtake others of its key and address in every second place.
+        arrived: Time of its arrival, on any clock that is the same for all; of those, the
             newest overtakes. Infinity counts as the latest.
 
     Attributes:
@@ -352,13 +353,13 @@ class QueueEntry:
         queue: ClaimQueue,
         origin: Origin = (),
         size: int = 1,
-        newcomer: bool = False,
+        may_overtake: bool = False,
         arrived: float = math.inf,
     ) -> None:
         self._queue = queue
         self.origin = origin
         self.size = size
-        self.newcomer = newcomer
+        self.may_overtake = may_overtake
         self.arrived = arrived
         self.claims = self.inside = self.overtook = False
         self.number = 0
@@ -392,7 +393,7 @@ class QueueEntry:
 
     async def _queue_up(self) -> None:
         self.opened = asyncio.get_running_loop().create_future()
-        self._queue._waiting.push(self.origin, self, self.newcomer, self.arrived)
+        self._queue._waiting.push(self.origin, self, self.may_overtake, self.arrived)
         await self._queue._wait(self)
 
     def refused(self, none_free: bool) -> None:

@@ -20,12 +20,12 @@ from engine.training.objective import advantages, token_loss
 from engine.training.optimizer import clip_
 from engine.training.packing import MAX_TOKENS, Sample, Shard, pack
 from engine.training.state import State
-from engine.training.threads import Lanes
+from engine.training.threads import Workers
 from engine.training.update_stats import LossSums, update_stats
 
 SHARDS, SMALLEST = 6, 128
 """A small batch is cut into about `SHARDS` shards of at least `SMALLEST` ids, for balanced
-lanes."""
+workers."""
 
 
 def check(samples: Sequence[TrainSample], params: Params) -> None:
@@ -65,7 +65,7 @@ class _Batch:
     """A batch prepared for the epochs; arrays are (targets,), in the order of the samples."""
 
     shards: list[Shard]
-    lane_shards: list[list[int]]
+    worker_shards: list[list[int]]
     targets: int
     advantage: Array
     old: Array
@@ -85,8 +85,8 @@ class Learner:
     def __init__(self, state: State, reference: Params) -> None:
         self.state = state
         self._reference = reference
-        self._lanes = Lanes()
-        self._grads = [state.params.like() for _ in range(self._lanes.count)]
+        self._workers = Workers()
+        self._grads = [state.params.like() for _ in range(self._workers.count)]
 
     def update(self, samples: Sequence[TrainSample], hyper: Hyperparameters) -> UpdateStats:
         """Run one policy update: `hyper.epochs` optimizer steps on the batch.
@@ -138,7 +138,7 @@ class Learner:
 
     def close(self) -> None:
         """Stop the threads."""
-        self._lanes.close()
+        self._workers.close()
 
     def _prepare(self, samples: Sequence[TrainSample], advantage: Array) -> _Batch:
         sequences = [
@@ -155,7 +155,7 @@ class Learner:
         kind = self.state.params.flat.dtype
         batch = _Batch(
             shards,
-            self._lanes.deal([shard.cost for shard in shards]),
+            self._workers.deal([shard.cost for shard in shards]),
             targets,
             np.repeat(advantage, lengths).astype(kind),
             np.array(sampled_logprobs, kind),
@@ -163,14 +163,14 @@ class Learner:
             np.repeat([CALL not in sample.prompt_tokens for sample in samples], lengths),
         )
 
-        def score(lane: int) -> None:
-            for i in batch.lane_shards[lane]:
+        def score(worker: int) -> None:
+            for i in batch.worker_shards[worker]:
                 shard = shards[i]
                 logits = logits_only(self._reference, shard.tokens, shard.where)
                 logp = _sampler_logprobs(logits, shard, batch)
                 batch.reference[shard.index] = logp[np.arange(len(shard.targets)), shard.targets]
 
-        self._lanes.run(score)
+        self._workers.run(score)
         return batch
 
     def _epoch(self, batch: _Batch, hyper: Hyperparameters) -> tuple[LossSums, float]:
@@ -188,16 +188,16 @@ class Learner:
         """Return sums and gradient of one pass over the batch; the next pass overwrites the
         gradient."""
 
-        def lane(which: int) -> LossSums:
-            grads = self._grads[which]
+        def losses(worker: int) -> LossSums:
+            grads = self._grads[worker]
             grads.flat.fill(0.0)
             sums = LossSums()
-            for i in batch.lane_shards[which]:
+            for i in batch.worker_shards[worker]:
                 sums.add(self._shard(batch, i, grads, hyper))
             return sums
 
         sums = LossSums()
-        for part in self._lanes.run(lane):
+        for part in self._workers.run(losses):
             sums.add(part)
         grad = self._grads[0].flat
         for other in self._grads[1:]:

@@ -41,26 +41,26 @@ def prepare() -> bool:
     return early
 
 
-class Lanes:
-    """Threads that run one function per lane; results come back in lane order."""
+class Workers:
+    """Threads that run one function per worker; results come back in worker order."""
 
     def __init__(self, count: int = LANES) -> None:
         self.count = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="lane")
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="worker")
 
     def run(self, work: Callable[[int], T]) -> list[T]:
-        """Call `work(lane)` for all lanes in parallel."""
+        """Call `work(worker)` for all workers in parallel."""
         return list(self._pool.map(work, range(self.count)))
 
     def deal(self, costs: Sequence[float]) -> list[list[int]]:
-        """Assign items to lanes, the costliest first to the least loaded lane; deterministic."""
-        lanes: list[list[int]] = [[] for _ in range(self.count)]
+        """Assign items to workers, the costliest first to the least loaded one; deterministic."""
+        workers: list[list[int]] = [[] for _ in range(self.count)]
         loads = [0.0] * self.count
         for item in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
-            lane = loads.index(min(loads))
-            lanes[lane].append(item)
-            loads[lane] += costs[item]
-        return lanes
+            worker = loads.index(min(loads))
+            workers[worker].append(item)
+            loads[worker] += costs[item]
+        return workers
 
     def close(self) -> None:
         """Stop the threads."""

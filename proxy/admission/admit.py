@@ -79,7 +79,7 @@ class AdmittedRequest(msgspec.Struct, frozen=True):
     """Its number within its session, from 1; 0 for helper calls and without a session."""
     origin: Origin
     """Fairness key: API key, address, session."""
-    newcomer: bool
+    may_overtake: bool
     """It is the first request of its session, and its connection lets it overtake."""
 
 
@@ -257,8 +257,8 @@ class Admission:
         # New conversations without a named session share an origin: else each would have its share.
         name = session if named_session or turn > 1 else ""
         origin = (key, address, f"{name} {helper}" if helper else name)
-        newcomer = request.connection.lag is not None and turn == 1
-        return AdmittedRequest(request, turn, origin, newcomer)
+        may_overtake = request.connection.lag is not None and turn == 1
+        return AdmittedRequest(request, turn, origin, may_overtake)
 
     def _next_group_id(self) -> str:
         """Return an id that sorts by time: the journal's index of groups then grows at its end."""
@@ -287,7 +287,7 @@ class Admission:
             task=GroupTask(task_id, {**known, "task_id": task_id}, row, kind),
             slots=Slots(facts, repeats),
             origin=admitted.origin,
-            newcomer=admitted.newcomer,
+            may_overtake=admitted.may_overtake,
             on_abandoned=self._groups.abandoned,
             on_answer=self._answered,
             events=EpisodeEvents(self._bus, server.name, group_id),

@@ -166,7 +166,7 @@ async def enter_queue(run: Run) -> None:
     arrived = run.opened_at - (use.lag or 0.0)
     queue = run.facts.server.claimer.queue
     size = run.slots.n if run.task.kind == "eval" else max(run.slots.n, run.facts.known_repeats)
-    run.entry = entry = QueueEntry(queue, run.origin, size, run.newcomer, arrived)
+    run.entry = entry = QueueEntry(queue, run.origin, size, run.may_overtake, arrived)
     if entry.take_at_once():
         return
     use.waited = True

@@ -357,7 +357,7 @@ class Run(msgspec.Struct, eq=False):
     slots: Slots
     origin: Origin
     """Fairness key: API key, address, session."""
-    newcomer: bool
+    may_overtake: bool
     """It overtakes others of its key and address in every second place."""
     on_abandoned: "Callable[[Run], None]"
     """Called when the last waiter has left before the answer."""

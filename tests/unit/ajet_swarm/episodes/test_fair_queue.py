@@ -39,10 +39,10 @@ def test_an_item_put_back_is_the_next() -> None:
     assert not queue.remove(("a",), "a1")
 
 
-def test_the_newest_newcomer_of_a_sender_gets_every_second_turn() -> None:
+def test_the_newest_of_a_sender_that_may_overtake_gets_every_second_place() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(6):
-        queue.push(("A", ""), f"A{number}", newcomer=True)
+        queue.push(("A", ""), f"A{number}", may_overtake=True)
     for number in range(2):
         queue.push(("A", "S"), f"S{number}")
     queue.push(("B", ""), "B")
@@ -54,12 +54,12 @@ def test_the_newest_newcomer_of_a_sender_gets_every_second_turn() -> None:
     assert order == ["A5", "S0", "A3", "S1", "A2", "A0", "A1"]
 
 
-def test_requests_repeated_on_busy_connections_do_not_delay_a_newcomer() -> None:
+def test_requests_repeated_on_busy_connections_do_not_delay_one_that_may_overtake() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(100):
         queue.push(("A", ""), f"old {number}")
     queue.end_turn(*next(iter(queue)))
-    queue.push(("A", ""), "one", newcomer=True)
+    queue.push(("A", ""), "one", may_overtake=True)
     assert next(iter(queue))[1] == "one"
 
 
@@ -72,16 +72,16 @@ def take(queue: FairQueue[str]) -> str:
     return item
 
 
-def test_newcomers_that_are_added_later_do_not_overtake_one_that_arrived_later() -> None:
+def test_items_that_are_added_later_do_not_overtake_one_that_arrived_later() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(4):
-        queue.push(("A", ""), f"old {number}", newcomer=True, arrived=float(number))
+        queue.push(("A", ""), f"old {number}", may_overtake=True, arrived=float(number))
     assert take(queue) == "old 3"
-    queue.push(("A", ""), "new", newcomer=True, arrived=9.0)
+    queue.push(("A", ""), "new", may_overtake=True, arrived=9.0)
     assert take(queue) == "old 0"
-    queue.push(("A", ""), "late 0", newcomer=True, arrived=4.0)
-    queue.push(("A", ""), "late 1", newcomer=True, arrived=5.0)
-    queue.push(("A", ""), "late 2", newcomer=True, arrived=5.0)
+    queue.push(("A", ""), "late 0", may_overtake=True, arrived=4.0)
+    queue.push(("A", ""), "late 1", may_overtake=True, arrived=5.0)
+    queue.push(("A", ""), "late 2", may_overtake=True, arrived=5.0)
     queue.push(("B", ""), "b")
     assert [take(queue) for _ in range(7)] == [
         *("b", "new", "old 1", "late 2", "old 2", "late 1", "late 0")
@@ -92,17 +92,17 @@ def test_a_turn_of_an_item_that_is_put_back_does_not_count() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(3):
         queue.push(("A", ""), f"old {number}")
-    queue.push(("A", ""), "new 0", newcomer=True, arrived=1.0)
+    queue.push(("A", ""), "new 0", may_overtake=True, arrived=1.0)
     assert take(queue) == "new 0"
     assert take(queue) == "old 0"
     queue.push(("A", ""), "old 0", front=True)
-    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0)
+    queue.push(("A", ""), "new 1", may_overtake=True, arrived=2.0)
     assert take(queue) == "old 0"
     assert take(queue) == "new 1"
-    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0, front=True)
+    queue.push(("A", ""), "new 1", may_overtake=True, arrived=2.0, front=True)
     assert take(queue) == "new 1"
-    queue.push(("A", ""), "new 1", newcomer=True, arrived=2.0, front=True)
-    queue.push(("A", ""), "new 2", newcomer=True, arrived=3.0)
+    queue.push(("A", ""), "new 1", may_overtake=True, arrived=2.0, front=True)
+    queue.push(("A", ""), "new 2", may_overtake=True, arrived=3.0)
     assert [take(queue) for _ in range(4)] == ["new 2", "new 1", "old 1", "old 2"]
 
 
@@ -116,8 +116,8 @@ def test_each_item_gets_one_turn_despite_overtaking(
 ) -> None:
     queue: FairQueue[str] = FairQueue()
     names = [f"item {number}" for number in range(len(items))]
-    for name, (sender, session, newcomer) in zip(names, items, strict=True):
-        queue.push((sender, session), name, newcomer)
+    for name, (sender, session, may_overtake) in zip(names, items, strict=True):
+        queue.push((sender, session), name, may_overtake)
     assert sorted(item for _, item in queue) == sorted(names)
     assert sorted(drained(queue)) == sorted(names)
 

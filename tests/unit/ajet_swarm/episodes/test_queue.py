@@ -89,12 +89,12 @@ async def test_the_senders_alternate_although_one_has_claims_under_way(tasks: Ta
     assert idle(queue)
 
 
-async def test_the_newest_newcomer_overtakes_in_every_second_turn(tasks: Tasks) -> None:
+async def test_the_newest_that_may_overtake_does_in_every_second_place(tasks: Tasks) -> None:
     queue = ClaimQueue(1)
     first = QueueEntry(queue, ("", "", "a"))
     await first.take()
     old = [QueueEntry(queue, ("", "", "a")) for _ in range(2)]
-    new = [QueueEntry(queue, ("", "", "b"), newcomer=True, arrived=float(n)) for n in range(2)]
+    new = [QueueEntry(queue, ("", "", "b"), may_overtake=True, arrived=float(n)) for n in range(2)]
     waits = [tasks.spawn(entry.take(), "entry") for entry in (*old, *new)]
     order: list[int] = []
     every = [first, *old, *new]

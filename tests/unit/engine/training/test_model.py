@@ -8,7 +8,7 @@ from engine.policy.kv_cache import KVCache
 from engine.training.backward import backward
 from engine.training.model import BLOCKED, Config, Params, forward, log_softmax, logits_only
 from engine.training.packing import Sample, pack
-from engine.training.threads import Lanes
+from engine.training.threads import Workers
 
 SMALL = Config(vocab=50, width=16, layers=2, heads=2, hidden=12, context=32, blocked=(3,))
 
@@ -101,11 +101,11 @@ def test_packing_keeps_the_order_of_targets_and_the_bounds_of_shards() -> None:
     assert max(shard.tokens.shape[1] for shard in shards) == 500
 
 
-def test_lanes_deal_evenly_and_always_alike() -> None:
-    lanes = Lanes(2)
+def test_workers_deal_evenly_and_always_alike() -> None:
+    workers = Workers(2)
     try:
-        dealt = lanes.deal([5, 1, 1, 1, 1, 1])
+        dealt = workers.deal([5, 1, 1, 1, 1, 1])
         assert dealt == [[0], [1, 2, 3, 4, 5]]
-        assert lanes.run(lambda lane: lane * 10) == [0, 10]
+        assert workers.run(lambda worker: worker * 10) == [0, 10]
     finally:
-        lanes.close()
+        workers.close()

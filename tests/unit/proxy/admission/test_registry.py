@@ -150,7 +150,7 @@ async def test_the_sender_with_the_most_places_yields_one_when_the_queue_is_full
 
 
 @pytest.mark.world(settings(proxy={"queue_limit": 6}), state="WEIGHT_SYNCING", automatic=False)
-async def test_newcomers_of_a_sender_do_not_displace_its_older_half(w: World) -> None:
+async def test_requests_that_may_overtake_do_not_displace_the_older_half(w: World) -> None:
     flood = [await say(w, f"a{number}", idle=True) for number in range(12)]
     one = await say(w, "mine", session="s")  # of another origin: the newest gives way
     for ticket in flood[3:9] + flood[11:]:
@@ -189,18 +189,18 @@ async def test_a_refused_request_marks_its_connection(w: World) -> None:
     await w.closed()
 
 
-async def test_only_the_first_request_of_a_session_on_an_idle_connection_is_a_newcomer(
+async def test_only_the_first_request_of_a_session_on_an_idle_connection_may_overtake(
     w: World,
 ) -> None:
     classify = w.groups.admission.classify
-    newcomers = []
+    overtake = []
     for session, idle in (("s", True), ("s", True), ("t", False), ("", True), ("", False)):
         headers = {**HEADERS, "x-session-id": session} if session else HEADERS
         body = json.dumps({"messages": [{"role": "user", "content": "hi"}]}).encode()
         use = ConnectionUse(0.0 if idle else None)
         request = msgspec.structs.replace(read_request(body, headers, ONE), connection=use)
-        newcomers.append(classify(request, None, w.server, RequestCount()).newcomer)
-    assert newcomers == [True, False, False, True, False]
+        overtake.append(classify(request, None, w.server, RequestCount()).may_overtake)
+    assert overtake == [True, False, False, True, False]
 
 
 def test_the_name_of_an_api_key_does_not_reveal_it() -> None:
