@@ -94,7 +94,7 @@ class RateScreen(ConsoleScreen):
 
     def compose_body(self) -> ComposeResult:
         tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
-        answer_keys = AnswerKeys(self.queue, self.target, self.voting)
+        answer_keys = AnswerKeys(self.queue, self.target)
         with self.group_keys, tools, InboxKeys(self.queue), answer_keys, self.voting:
             yield TextPane(id="rate-head")
             yield TextPane(id="rate-prompt")

@@ -38,7 +38,7 @@ from console.screens.rate.model import (
 )
 from console.screens.rate.raters.dialogs import AgreementScreen, RatersScreen
 from console.screens.rate.raters.model import typed_vote
-from console.screens.rate.voting import Voting
+from console.screens.rate.voting import Voting, why_kept
 from console.session.group_facts import votes_text
 from console.widgets.editor import edit_text
 from console.widgets.key_area import hidden_keys
@@ -86,10 +86,9 @@ class AnswerKeys(RateArea):
         *(Binding(letter, f"tag('{letter}')", show=False) for letter in TAG_LETTERS),
     ]
 
-    def __init__(self, queue: RateQueue, target: RatedGroup, voting: Voting) -> None:
+    def __init__(self, queue: RateQueue, target: RatedGroup) -> None:
         super().__init__(queue)
         self._target = target
-        self._voting = voting
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "tag" and parameters and parameters[0] not in tag_keys(self.session):
@@ -153,12 +152,12 @@ class AnswerKeys(RateArea):
     def action_tag(self, key: str) -> None:
         """Give a reason, or clear it: of the typed vote, else of the last one while it is held."""
         name, queue = tag_keys(self.session)[key], self.queue
-        ballot, last = queue.ballot, queue.last
+        ballot, last, group = queue.ballot, queue.last, queue.last_voted
         if ballot is not None and not ballot.empty:
             ballot.tags = flipped(ballot.tags, name)
             self.changed()
         # of a late vote the proxy keeps no reasons that come after it
-        elif last is None or queue.late is not None or self._voting.obstacle("undo") is not None:
+        elif not last or not group or queue.late is not None or why_kept(self.session, group):
             message = f"{key} is the reason {name} of a vote that is typed or held; w gives others"
             show_hint(self, queue, message)
         else:

@@ -76,7 +76,7 @@ class Voting(RateArea):
     def _undo_obstacle(self) -> str | None:
         """Return why no vote can be undone; independent of the group on screen."""
         group = _undoable(self.queue)
-        return _kept(self.session, group) if group is not None else "You have no vote to undo"
+        return why_kept(self.session, group) if group is not None else "You have no vote to undo"
 
     def _refuses(self, group: Group) -> bool:
         """Return whether a vote on a group has no effect, and show why."""
@@ -271,10 +271,10 @@ class Voting(RateArea):
 def _undoable(queue: RateQueue) -> Group | None:
     """Return the group of the newest vote that can be undone, else of the newest vote."""
     last, held = queue.last_voted, queue.held()
-    return held[0] if held and (last is None or _kept(queue.session, last)) else last
+    return held[0] if held and (last is None or why_kept(queue.session, last)) else last
 
 
-def _kept(session: Session, group: Group) -> str | None:
+def why_kept(session: Session, group: Group) -> str | None:
     """Return why the vote on a group cannot be undone."""
     args = arguments("group.unrate", group, session)
     why = refusal(session, "group.unrate", group, **args)

@@ -115,6 +115,8 @@ async def test_undo_takes_the_newest_held_vote_where_a_later_one_was_sent() -> N
             GroupSealed(server="embedded", group_id="g0002", rewards=(), best=0, source="human")
         )
         await console.settle()
+        await console.press("V")  # no reason for the vote that was sent
+        assert len(votes(console)) == 2
         await console.press("u")
         undone = {"group_id": "g0001", "rater": "anna"}
         assert console.link.commands[-1] == ("group.unrate", undone)
