@@ -112,7 +112,7 @@ async def test_order_filter_and_groups_that_have_their_vote() -> None:
         await console.press("escape", "escape")
         assert "sky" in console.text()
         await console.press("escape")
-        assert "No group is waiting" in console.text()
+        assert "The rating mode is off" in console.text()
 
 
 async def test_texts_that_are_not_in_memory_are_read_and_missing_ones_are_named() -> None:
