@@ -6,7 +6,7 @@
 They are rated twice: with one key a vote, and with `rating.confirm: enter`. The rater of
 `tests/support/pty/rating_run.py` reads the screen of a console on a pseudo terminal, thinks for 4.5
 to 8.5 seconds a group (`--fast`: 0.3 to 0.4) and presses a key every 0.2 to 0.45 seconds: bests,
-rankings, scores, ties, all bad, skips, a vote taken back now and then. The server is a scripted one
+rankings, scores, ties, all bad, a vote taken back now and then. The server is a scripted one
 that notes which answer got which reward; that is compared, group by group, with what the keys
 meant. Groups that come back for a second vote are rated again and must send nothing.
 

@@ -179,7 +179,7 @@ class Rater:
     def _kind(self, number: int) -> str:
         if number % 12 == 5:
             return "undo"
-        kinds, weights = ("best", "ranking", "scores", "tie", "bad", "skip"), (50, 25, 12, 4, 4, 5)
+        kinds, weights = ("best", "ranking", "scores", "tie", "bad"), (50, 25, 12, 4, 4)
         return self._random.choices(kinds, weights)[0]
 
     def _change_of_mind(self, screen: RatingScreen) -> bool:
@@ -223,10 +223,9 @@ class Rater:
             self._taste[group] = self._random.sample(range(N), N)
         return self._taste[group]
 
-    def _vote(self, screen: RatingScreen, kind: str) -> dict[int, float] | None:
+    def _vote(self, screen: RatingScreen, kind: str) -> dict[int, float]:
         order = self._order(screen.group)
         keys = [str(screen.answers.index(answer) + 1) for answer in order]
-        rewards: dict[int, float] | None
         before, enter = self.outcome.keys, ["\r"] if self._one_key else []
         if kind == "best":
             self._type_best(keys[0])
@@ -238,9 +237,6 @@ class Rater:
             value = {answer: 9 - 2 * rank for rank, answer in enumerate(order)}
             self._type("s", *(str(value[answer]) for answer in screen.answers), *enter)
             rewards = {answer: score / 9 for answer, score in value.items()}
-        elif kind == "skip":
-            self._type("k", *(enter or "k"))
-            rewards = None
         else:
             self._type(kind[0], *(enter or kind[0]))
             rewards = dict.fromkeys(range(N), 0.5 if kind == "tie" else 0.0)
@@ -319,7 +315,7 @@ WORDS = ("water", "boils", "when", "hot", "and", "a", "pan", "with", "lid", "is"
 
 
 def voted(state: State) -> int:
-    """The number of groups with a vote, skips among them."""
+    """The number of groups with a vote."""
     return sum(group.rating is not None for group in state.groups.values())
 
 
