@@ -3,7 +3,6 @@ between batches.
 """
 
 import logging
-import random
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 from ajet_swarm.client.synchronous import BEAT, acquire, join
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.protocol.errors import SwarmError, TrainingFinished
+from ajet_swarm.runtime import SYSTEM
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,8 @@ class Retry:
 
     def pause(self, failures: int) -> float:
         """Return the seconds to wait after `failures` failures, with a random factor."""
-        return random.uniform(0.5, 1.0) * min(self.most, self.first * 2.0 ** min(failures - 1, 20))
+        factor = SYSTEM.chance.uniform(0.5, 1.0)  # in threads: the module's state is the script's
+        return factor * min(self.most, self.first * 2.0 ** min(failures - 1, 20))
 
     def ends(self, error: Exception, tried: int) -> bool:
         """Return whether `error` ends the tries, of which `tried` have been made."""
