@@ -62,6 +62,8 @@ class ConsoleScreen(Screen[None]):
     """Actions whose keys come first in the footer, in this order."""
     footer_words: Mapping[str, str] = MappingProxyType({})
     """Labels of actions in the footer that differ from those of their bindings."""
+    footer_keys: Mapping[str, str] = MappingProxyType({})
+    """How the footer names the keys of some actions now, unlike the help."""
     spare_keys: ClassVar[tuple[str, ...]] = ()
     """Actions whose keys the footer adds where there is room, in this order."""
     most_keys: ClassVar[int] = 12

@@ -9,7 +9,7 @@ from core.state import Group
 
 _RESTARTED = {"proxy.restart": "proxy", "engine.restart_process": "engine"}
 """Command -> the process that it restarts."""
-_VOTES = dict.fromkeys(("vote", "tie", "bad", "digit", "skip", "commit"), "group.rate")
+_VOTES = dict.fromkeys(("vote", "arm"), "group.rate")
 _VERBS = ("accept", "unrate", "abort", "rescore", "refill", "rerun", "pin", "mark", "note")
 _COMMANDS = {**_VOTES, **{verb: f"group.{verb}" for verb in _VERBS}}
 """Action -> the command that it sends."""

@@ -9,11 +9,10 @@ A `KeyArea` is a container with keys of its own. A screen nests one for each job
         def action_tie(self): ...
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widget import Widget
@@ -21,19 +20,6 @@ from textual.widget import Widget
 from console.models.app_host import AppHost, host
 from console.session.app_state import Session
 from core.commands import COMMANDS
-
-
-def hidden_keys(tooltips: Mapping[str, str], *rows: tuple[str, str, str, str]) -> list[BindingType]:
-    """Return bindings that the footer shows only where there is room.
-
-    Args:
-        tooltips: Action -> its tooltip.
-        *rows: Key, action, title and id of each binding.
-    """
-    return [
-        Binding(key, action, title, show=False, id=name, tooltip=tooltips[action])
-        for key, action, title, name in rows
-    ]
 
 
 class ActionKeys:

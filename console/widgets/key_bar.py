@@ -248,9 +248,10 @@ class KeyBar(Widget, can_focus=False):
             **getattr(self.app, "footer_words", {}),
             **getattr(self.screen, "footer_words", {}),
         }
+        named: Mapping[str, str] = getattr(self.screen, "footer_keys", {})
         return ShownKey(
             binding.key,
-            self.app.get_key_display(binding),
+            named.get(binding.action) or self.app.get_key_display(binding),
             words.get(binding.action, binding.description),
             binding.action,
             active.enabled,

@@ -182,7 +182,7 @@ def try_prompt(args: Args) -> int:
         UsageError: the prompt is empty.
         AjetError: no proxy runs, or it refuses.
     """
-    from console.screens.progress.tries_text import compared
+    from console.screens.progress.text import compared
 
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
@@ -235,7 +235,7 @@ async def _finished(client: "ControlClient", try_id: str, *, quiet: bool) -> Sta
 
     Progress goes to standard error: one updated line on a terminal, otherwise a line now and then.
     """
-    from console.screens.progress.tries_text import waits_for
+    from console.screens.progress.text import waits_for
 
     terminal = not quiet and sys.stderr.isatty()
     next_line = time.monotonic() + PROGRESS_AFTER

@@ -19,22 +19,28 @@ from console.session.command_plans import obstacle
 from console.ui.keys import keys
 from console.widgets.key_area import KeyArea
 from core.commands.plan_groups import missing_votes
+from core.events import Event
 from core.state import Group
+
+_NOT_STORED = "The request of this group is no longer stored"
 
 
 def digit_bindings(action: str, title: str, tooltip: str) -> list[BindingType]:
     """Return bindings of the digits to `action(1)` to `action(9)`, one entry of the footer."""
     return [
-        Binding(
-            str(digit),
-            f"{action}({digit})",
-            title,
-            show=digit == 1,
-            key_display="1-9" if digit == 1 else None,
-            tooltip=tooltip,
-        )
-        for digit in range(1, 10)
+        Binding(str(digit), f"{action}({digit})", title, digit == 1, display, tooltip=tooltip)
+        for digit, display in enumerate(("1-9", *[None] * 8), 1)
     ]
+
+
+async def read_events(area: KeyArea, group: Group | None, what: str) -> Sequence[Event] | None:
+    """Return the events of a group for a key; None, with a message, if they cannot be read."""
+    if group is not None:
+        try:
+            return await area.session.group_events(group.group_id)
+        except AjetError as error:
+            area.host.say(f"The {what} cannot be read: {error}", "error")
+    return None
 
 
 class GroupTarget:
@@ -68,7 +74,19 @@ class GroupTarget:
         return ""
 
 
-class GroupKeys(KeyArea):
+class GroupArea(KeyArea):
+    """A key area about one group."""
+
+    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
+        """`target` is the group that the keys apply to."""
+        super().__init__(focusable=focusable)
+        self.target = target
+
+    def obstacle(self, action: str) -> str | None:
+        return obstacle(action, self.target.group, self.session)
+
+
+class GroupKeys(GroupArea):
     """The keys for one group, with the same meaning in the list, the detail and on Rate."""
 
     WRITING: ClassVar[frozenset[str]] = frozenset(
@@ -100,14 +118,6 @@ class GroupKeys(KeyArea):
             self.command = command
             self.text = text
 
-    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
-        """`target` is the group that the keys apply to."""
-        super().__init__(focusable=focusable)
-        self.target = target
-
-    def obstacle(self, action: str) -> str | None:
-        return obstacle(action, self.target.group, self.session)
-
     @work(group="command", exit_on_error=False)
     async def send(self, name: str, /, **args: Any) -> None:
         """Send a command in the background; a toast shows a refusal, the screen a success."""
@@ -119,8 +129,7 @@ class GroupKeys(KeyArea):
 
     def _send(self, name: str, **args: Any) -> None:
         """Send a command about the group, if there is one."""
-        group = self.target.group
-        if group is not None:
+        if (group := self.target.group) is not None:
             self.send(name, group_id=group.group_id, **args)
 
     def action_accept(self) -> None:
@@ -145,32 +154,26 @@ class GroupKeys(KeyArea):
 
     def action_mark(self) -> None:
         """Set or clear the mark."""
-        group = self.target.group
-        if group is not None:
+        if (group := self.target.group) is not None:
             self._send("group.mark", marked=not group.marked)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_note(self) -> None:
         """Ask for a note and store it."""
-        group = self.target.group
-        if group is None:
-            return
-        note = await self.host.ask("Note on this group", "Empty clears it", group.note)
-        if note is not None:
-            self.send("group.note", group_id=group.group_id, note=note)
+        if (group := self.target.group) is not None:
+            note = await self.host.ask("Note on this group", "Empty clears it", group.note)
+            if note is not None:
+                self.send("group.note", group_id=group.group_id, note=note)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort(self) -> None:
         """State the loss, ask for a reason, abort."""
-        group = self.target.group
-        if group is None:
-            return
-        body = abort_question(self.session, group, self.target.abort_details(group))
-        reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
-        if reason is not None:
-            self.send(
-                "group.abort", group_id=group.group_id, **({"reason": reason} if reason else {})
-            )
+        if (group := self.target.group) is not None:
+            body = abort_question(self.session, group, self.target.abort_details(group))
+            reason = await self.host.push_screen_wait(AbortScreen("Abort this group?", body))
+            if reason is not None:
+                given = {"reason": reason} if reason else {}
+                self.send("group.abort", group_id=group.group_id, **given)
 
     def action_rescore(self) -> None:
         """Score the group again with the present rewards."""
@@ -183,35 +186,24 @@ class GroupKeys(KeyArea):
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_rerun(self) -> None:
         """Send the same request again; a toast reports it, because it becomes another group."""
-        group = self.target.group
-        if group is not None:
+        if (group := self.target.group) is not None:
             await self.host.send_command("group.rerun", group_id=group.group_id)
 
     def action_copy(self) -> None:
         """Copy the selected answer to the clipboard."""
-        group = self.target.group
-        if group is None:
-            return
-        index = self.target.candidate
-        text = copy_text(group, index, self.target.whole_text(index))
-        if text:
+        group, index = self.target.group, self.target.candidate
+        if group and (text := copy_text(group, index, self.target.whole_text(index))):
             self.host.copy(text, f"Answer {self.target.number_of(index)} copied")
 
     @work(group="curl", exclusive=True, exit_on_error=False)
     async def action_curl(self) -> None:
         """Copy the request to the clipboard as a command line that sends it again."""
-        group = self.target.group
-        if group is None:
-            return
-        try:
-            events = await self.session.group_events(group.group_id)
-        except AjetError as error:
-            self.host.say(f"The request cannot be read: {error}", "error")
+        if (events := await read_events(self, self.target.group, "request")) is None:
             return
         if text := curl_of(events, self.session.state.proxy_url):
             self.host.copy(text, "Request copied as curl")
         else:
-            self.host.say("The request of this group is no longer stored", "warning")
+            self.host.say(_NOT_STORED, "warning")
 
 
 class DetailKeys(GroupKeys):
@@ -222,8 +214,8 @@ class DetailKeys(GroupKeys):
         shown=False,
     )
 
-    def __init__(self, target: GroupTarget, *, focusable: bool = False) -> None:
-        super().__init__(target, focusable=focusable)
+    def __init__(self, target: GroupTarget) -> None:
+        super().__init__(target)
         self.entries: Sequence[Entry] = ()
         """The request of the group on screen; empty until it is read."""
         self._read_for: str | None = None
@@ -234,8 +226,7 @@ class DetailKeys(GroupKeys):
 
         The request is read from the journal, once per group.
         """
-        group = self.target.group
-        if group is None:
+        if (group := self.target.group) is None:
             return ""
         if self._read_for != group.group_id:
             self._read_for, self.entries = group.group_id, ()
@@ -256,15 +247,11 @@ class DetailKeys(GroupKeys):
     async def action_conversation(self) -> None:
         """Read the request again and show all of it."""
         group = self.target.group
-        if group is None:
+        events = await read_events(self, group, "conversation")
+        if group is None or events is None:
             return
-        try:
-            entries = conversation(await self.session.group_events(group.group_id))
-        except AjetError as error:
-            self.host.say(f"The conversation cannot be read: {error}", "error")
-            return
-        if not entries:
-            self.host.say("The request of this group is no longer stored", "warning")
+        if not (entries := conversation(events)):
+            self.host.say(_NOT_STORED, "warning")
             return
         turn = f", turn {group.turns}" if group.turns else ""
         await self.host.push_screen_wait(ConversationScreen(f"Conversation{turn}", entries))

@@ -79,13 +79,15 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
     gone = _gone(group)
     result = []
     for candidate in group.candidates:
+        full = whole.get(candidate.index) if whole else None
+        texts = full or candidate
         card = Card(
             index=candidate.index,
             label=str(candidate.index + 1),
-            text=candidate.text,
-            reasoning=candidate.reasoning,
-            tool_calls=candidate.tool_calls,
-            cut=candidate.cut,
+            text=texts.text,
+            reasoning=texts.reasoning,
+            tool_calls=texts.tool_calls,
+            cut=candidate.cut and full is None,
             truncated=candidate.truncated,
             phase=candidate.phase,
             error=candidate_words(candidate.error, candidate.failure, candidate.failure_text),
@@ -102,14 +104,6 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
             gone=gone,
             uuid=candidate.episode_uuid,
         )
-        if whole is not None and (full := whole.get(candidate.index)) is not None:
-            card = replace(
-                card,
-                text=full.text,
-                reasoning=full.reasoning,
-                tool_calls=full.tool_calls,
-                cut=False,
-            )
         result.append(card)
     return mark_same(result)
 
@@ -159,41 +153,37 @@ def _gone(group: Group) -> str:
 
 def figures(candidate: Candidate) -> str:
     """Return `stop · 42 tok · 1.3s · 3f9a12cd`."""
-    pieces = []
-    if candidate.finish_reason:
-        pieces.append(one_line(candidate.finish_reason, 12))
-    if candidate.tokens:
-        pieces.append(f"{candidate.tokens} tok")
-    if candidate.seconds:
-        pieces.append(duration(candidate.seconds))
-    if candidate.attempt > 1:
-        pieces.append(f"try {candidate.attempt}")
-    if candidate.episode_uuid:
-        pieces.append(one_line(candidate.episode_uuid, 40)[:8])
-    return " · ".join(pieces)
+    pieces = (
+        one_line(candidate.finish_reason, 12),
+        f"{candidate.tokens} tok" if candidate.tokens else "",
+        duration(candidate.seconds) if candidate.seconds else "",
+        f"try {candidate.attempt}" if candidate.attempt > 1 else "",
+        one_line(candidate.episode_uuid, 40)[:8],
+    )
+    return " · ".join(filter(None, pieces))
 
 
 # --- lines -----------------------------------------------------------------------------------
 
 
-def head(card: Card, width: int, selected: bool) -> Line:
-    """Return the title of a card in exactly `width` cells: number, typed rank, the three marks."""
+def head(card: Card, width: int, selected: bool, place: str = "") -> Line:
+    """Return the title of a card in exactly `width` cells: number, typed rank, its place among all
+    if that is to be said, the three marks."""
     number_tone = "bold reverse" if selected else "bold"
     pieces: list[tuple[str, str]] = [(f" {card.label} ", number_tone), (" ", "")]
     if not card.blind and card.label != str(card.index + 1):
         pieces.append((f"#{card.index + 1} ", "$muted"))
     if card.rank:
         pieces.append((f"{card.rank} ", "bold $accent"))
-    for marks in (_marks(card, True), _marks(card, False)):
-        line = (*pieces, *marks)
-        if line_width(line) <= width:
-            break
-    else:
-        line = tuple(pieces)
+    if place:
+        pieces = [*(pieces if len(pieces) > 2 else pieces[:1]), (f"{place}  ", "$muted")]
+    forms = ((*pieces, *marks) for marks in (_marks(card, True), _marks(card, False), ()))
+    line: Line = next((form for form in forms if line_width(form) <= width), tuple(pieces))
     rest = width - line_width(line)
-    if rest > 0:
-        return (*line, *_reward_right(card, rest))
-    return line
+    reward = "" if card.blind or card.reward is None else f"{number(card.reward, card.places)} "
+    if len(reward) > rest:
+        reward = ""
+    return (*line, (" " * (rest - len(reward)), ""), (reward, "bold")) if rest > 0 else line
 
 
 def in_border(line: Line) -> list[tuple[str, str]]:
@@ -205,31 +195,16 @@ def in_border(line: Line) -> list[tuple[str, str]]:
 
 
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
-    marks = []
-    if card.truncated:
-        marks.append((f"{CUT} prompt cut  " if words else f"{CUT} ", "$warning"))
-    if card.same:
-        marks.append((f"= same as {card.same}  " if words else f"={card.same} ", "$accent"))
-    if card.base:
-        marks.append(("≡ compared with  " if words else "≡ ", "$accent"))
-    if card.blind:
-        return marks
-    if card.winner:
-        marks.append(("▲ winner  " if words else "▲ ", "$winner"))
-    if card.returned:
-        marks.append(("→ returned  " if words else "→ ", "$returned"))
-    if card.rated:
-        marks.append(("✓ rated best  " if words else "✓ ", "$reward-up"))
-    return marks
-
-
-def _reward_right(card: Card, rest: int) -> tuple[tuple[str, str], ...]:
-    if card.blind or card.reward is None:
-        return ((" " * rest, ""),)
-    text = f"{number(card.reward, card.places)} "
-    if len(text) > rest:
-        return ((" " * rest, ""),)
-    return ((fit("", rest - len(text)), ""), (text, "bold"))
+    shown = not card.blind
+    marks = (
+        (card.truncated, f"{CUT} prompt cut  ", f"{CUT} ", "$warning"),
+        (card.same, f"= same as {card.same}  ", f"={card.same} ", "$accent"),
+        (card.base, "≡ compared with  ", "≡ ", "$accent"),
+        (card.winner and shown, "▲ winner  ", "▲ ", "$winner"),
+        (card.returned and shown, "→ returned  ", "→ ", "$returned"),
+        (card.rated and shown, "✓ rated best  ", "✓ ", "$reward-up"),
+    )
+    return [(long if words else short, tone) for holds, long, short, tone in marks if holds]
 
 
 @lru_cache(maxsize=64)
@@ -254,10 +229,9 @@ def _facts(card: Card, width: int) -> list[Line]:
         ]
         if card.advantage is not None:
             tone = "$reward-up" if card.advantage > 0 else "$reward-down"
-            sign = "" if card.sealed else "≈"
             pieces += [
                 ("  advantage ", "$muted"),
-                (f"{sign}{card.advantage:+.{card.places}f}", tone if card.advantage else "$muted"),
+                (_advantage(card), tone if card.advantage else "$muted"),
             ]
         beside: Line = (*pieces, (f"  {card.cause}", "$muted"))
         fits = bool(card.cause) and line_width(beside) <= width
@@ -284,18 +258,22 @@ def _compact(card: Card, width: int) -> list[Line]:
     if card.cause:
         pieces[0] += f" ({card.cause})"
     if card.advantage is not None:
-        sign = "" if card.sealed else "≈"
-        pieces[0] += f"  advantage {sign}{card.advantage:+.{card.places}f}"
+        pieces[0] += f"  advantage {_advantage(card)}"
     for part in sorted(card.parts, key=lambda part: part.gate and part.value >= 1):
-        how = "gate" if part.gate else f"× {part.weight:g}"
-        pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {how}")
+        pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {_how(part)}")
     return [((fit(" · ".join(pieces), width), "$muted"),)]
 
 
+def _advantage(card: Card) -> str:
+    return f"{'' if card.sealed else '≈'}{card.advantage:+.{card.places}f}"
+
+
+def _how(part: Part) -> str:
+    return "gate" if part.gate else f"× {part.weight:g}"
+
+
 def _content(card: Card, width: int) -> list[Line]:
-    lines: list[Line] = []
-    if card.reasoning:
-        lines += _reasoning(card, width)
+    lines = _reasoning(card, width) if card.reasoning else []
     lines += _text(card, width)
     if card.tool_calls or (card.against_calls and card.against is not None):
         if card.text:
@@ -308,10 +286,8 @@ def _content(card: Card, width: int) -> list[Line]:
         if card.gone and card.phase in ("waiting", "claimed"):
             message = card.gone
         lines += wrapped_lines(message, width, "italic $muted")
-    if card.cut and not card.blind:
-        lines.append((("… cut; r reads the whole text", "$muted"),))
-    elif card.cut:
-        lines.append((("… cut", "$muted"),))
+    if card.cut:
+        lines.append((("… cut" if card.blind else "… cut; r reads the whole text", "$muted"),))
     return lines
 
 
@@ -324,7 +300,10 @@ def _text(card: Card, width: int) -> Sequence[Line]:
         return wrapped_lines(card.text, width)
     lines = _markdown(card.text, width)
     shared = shared_lines(card.beside, width)
-    return [_dimmed(line) if line_text(line).strip() in shared else line for line in lines]
+    return [
+        tuple((text, SHARED) for text, _ in line) if line_text(line).strip() in shared else line
+        for line in lines
+    ]
 
 
 @lru_cache(maxsize=32)
@@ -339,10 +318,6 @@ def shared_lines(texts: Sequence[str], width: int) -> frozenset[str]:
         return frozenset()
     painted = ({line_text(line).strip() for line in _markdown(text, width)} for text in texts)
     return frozenset(set.intersection(*painted) - {""})
-
-
-def _dimmed(line: Line) -> Line:
-    return tuple((text, SHARED) for text, _ in line)
 
 
 def _trouble(card: Card, width: int) -> list[Line]:
@@ -383,15 +358,9 @@ def _reasons(card: Card, width: int) -> list[Line]:
     lines: list[Line] = [EMPTY, (("reward parts", "$heading"),)]
     widest = min(max(len(part.name) for part in card.parts), max(6, width // 2))
     for part in card.parts:
-        lines.append(part_line(part, widest))
+        name = fit(one_line(part.name, 60), widest)
+        tone = "$reward-down" if part.gate and not part.value else "bold"
+        lines.append(((f"{name}  ", ""), (number(part.value), tone), (f" {_how(part)}", "$muted")))
         if part.reason:
             lines += wrapped_lines(part.reason, width, "$muted", 1_000, indent="  ")
     return lines
-
-
-def part_line(part: Part, name_width: int) -> Line:
-    """Return `correct  1.00 × 0.70`; a gate multiplies the whole."""
-    name = fit(one_line(part.name, 60), name_width)
-    how = "gate" if part.gate else f"× {part.weight:g}"
-    tone = "$reward-down" if part.gate and not part.value else "bold"
-    return ((f"{name}  ", ""), (number(part.value), tone), (f" {how}", "$muted"))

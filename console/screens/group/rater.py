@@ -56,13 +56,8 @@ def with_rater_name(widget: Widget, vote: Callable[[], None]) -> None:
     if host(widget).session.rater_asked:
         vote()
         return
-    widget.run_worker(
-        _ask_then_vote(widget, vote),
-        name="your name",
-        group="question",
-        exclusive=True,
-        exit_on_error=False,
-    )
+    asking = _ask_then_vote(widget, vote)
+    widget.run_worker(asking, "your name", "question", exclusive=True, exit_on_error=False)
 
 
 async def _ask_then_vote(widget: Widget, vote: Callable[[], None]) -> None:

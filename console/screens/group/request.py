@@ -49,26 +49,23 @@ def conversation(events: Iterable[Event]) -> list[Entry]:
 
 def entries(body: dict[str, Any]) -> list[Entry]:
     """Return the entries of a chat completion request, tools first; skip what is not a message."""
-    messages = [message for message in _list(body.get("messages")) if isinstance(message, dict)]
-    named = _call_names(messages)
-    result = [*_tools(body)]
-    for message in messages:
-        result += _message(message, named)
-    return result
+    messages = _dicts(body.get("messages"))
+    calls = [call for message in messages for call in _dicts(message.get("tool_calls"))]
+    named = {str(call.get("id")): _name(_function(call)) for call in calls}
+    return [*_tools(body), *(part for message in messages for part in _message(message, named))]
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def _tools(body: dict[str, Any]) -> Iterator[Entry]:
-    tools = [tool for tool in _list(body.get("tools")) if isinstance(tool, dict)]
+    tools = _dicts(body.get("tools"))
     if not tools:
         return
     parts = []
     for tool in tools:
-        function = tool.get("function")
-        function = function if isinstance(function, dict) else tool
+        function = _function(tool)
         about = str(function.get("description") or "")
         parameters = function.get("parameters")
         shape = pretty(parameters) if parameters else ""
@@ -78,16 +75,6 @@ def _tools(body: dict[str, Any]) -> Iterator[Entry]:
 
 def _name(function: dict[str, Any]) -> str:
     return str(function.get("name") or function.get("type") or "(no name)")
-
-
-def _call_names(messages: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Return the function name of each tool call by its id."""
-    return {
-        str(call.get("id")): _name(_function(call))
-        for message in messages
-        for call in _list(message.get("tool_calls"))
-        if isinstance(call, dict)
-    }
 
 
 def _function(call: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +90,7 @@ def _message(message: dict[str, Any], named: dict[str, str]) -> Iterator[Entry]:
         return
     if thought := content_text(message.get("reasoning") or message.get("reasoning_content")):
         yield Entry("reasoning", "assistant, reasoning", thought)
-    calls = [call for call in _list(message.get("tool_calls")) if isinstance(call, dict)]
+    calls = _dicts(message.get("tool_calls"))
     if text or not calls:
         kind = "system" if role in ("system", "developer") else role
         yield Entry(kind if kind in _TONES else "user", role or "(no role)", text)

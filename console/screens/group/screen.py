@@ -7,21 +7,24 @@ from textual import events, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
-from console.screens.group.actions import DetailKeys, GroupTarget, digit_bindings
+from console.screens.group import actions
 from console.screens.group.model import whole_texts
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.group.widgets import Candidates, GroupDetail
 from console.screens.tokens.screen import TokensScreen
 from console.session.app_state import EVERYTHING
-from console.session.command_plans import obstacle
 from console.ui.keys import keys
 from console.widgets.key_area import KeyArea
 from core.state import Group
 
+_WARNINGS = {
+    "tie": "A tie: all rewards 0.5, a dead group. Press t again to send",
+    "bad": "All bad: all rewards 0, a dead group. Press b again to send",
+}
 
-class ShownGroup(GroupTarget):
+
+class ShownGroup(actions.GroupTarget):
     """The group of the detail screen; its last state when it is no longer in memory."""
 
     def __init__(
@@ -46,20 +49,15 @@ class ShownGroup(GroupTarget):
         return group
 
     def _find(self, group_id: str) -> Group | None:
-        if self._find_group is not None:
-            return self._find_group(group_id)
-        return self._screen.session.group(group_id)
+        return (self._find_group or self._screen.session.group)(group_id)
 
     def step(self, by: int) -> bool:
         """Move to the next group of the list that is in memory; 1 is newer."""
         ids = [name for name in self._others if self._find(name) is not None]
-        if self.group_id not in ids:
-            return False
-        place = ids.index(self.group_id) - by
-        if not 0 <= place < len(ids):
-            return False
-        self.group_id = ids[place]
-        return True
+        place = ids.index(self.group_id) - by if self.group_id in ids else -1
+        if 0 <= place < len(ids):
+            self.group_id = ids[place]
+        return 0 <= place < len(ids)
 
     @property
     def detail(self) -> GroupDetail:
@@ -75,26 +73,17 @@ class ShownGroup(GroupTarget):
         return self.detail.whole(index)
 
 
-class GroupArea(KeyArea):
-    """Keys about the group of the detail screen."""
-
-    def __init__(self, target: ShownGroup, *, focusable: bool = False) -> None:
-        super().__init__(focusable=focusable)
-        self._target = target
-
-    def obstacle(self, action: str) -> str | None:
-        return obstacle(action, self._target.group, self.session)
-
-
-class GroupVotes(GroupArea):
+class GroupVotes(actions.GroupArea):
     """Votes on the group of the detail screen."""
 
-    WRITING: ClassVar[frozenset[str]] = frozenset({"vote", "tie", "bad"})
+    target: ShownGroup
+
+    WRITING: ClassVar[frozenset[str]] = frozenset({"vote", "arm"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        *digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
+        *actions.digit_bindings("vote", "Best", "Rate that answer best: reward 1, the others 0"),
         *keys(
-            ("t", "tie", "Tie", "group.tie", "No preference: a dead group"),
-            ("b", "bad", "Bad", "group.bad", "All are bad: a dead group"),
+            ("t", "arm('tie')", "Tie", "group.tie", "No preference: a dead group"),
+            ("b", "arm('bad')", "Bad", "group.bad", "All are bad: a dead group"),
         ),
     ]
 
@@ -104,7 +93,7 @@ class GroupVotes(GroupArea):
         """The vote that a second press of its key sends."""
 
     def obstacle(self, action: str) -> str | None:
-        group = self._target.group
+        group = self.target.group
         if group is not None and group.group_id in self.session.state.inbox:
             return "It ended before its vote: I on Rate, the inbox, takes a late one"
         return super().obstacle(action)
@@ -120,39 +109,26 @@ class GroupVotes(GroupArea):
 
     def action_vote(self, digit: int) -> None:
         """Vote for the answer with that number."""
-        group = self._target.group
-        if group is None:
+        if (group := self.target.group) is None:
             return
-        index = digit - 1
-        if index not in group.answered:
+        if digit - 1 in group.answered:
+            self._rate("best", order=[digit - 1])
+        else:
             self.host.say(f"There is no answer {digit} to vote for", "warning")
-            return
-        self._rate("best", order=[index])
 
-    def action_tie(self) -> None:
-        """Vote for no preference, with the second press."""
-        self._send_on_second_press(
-            "tie", "A tie: all rewards 0.5, a dead group. Press t again to send"
-        )
-
-    def action_bad(self) -> None:
-        """Vote that all answers are bad, with the second press."""
-        self._send_on_second_press(
-            "bad", "All bad: all rewards 0, a dead group. Press b again to send"
-        )
-
-    def _send_on_second_press(self, rating: str, warning: str) -> None:
-        if self._target.group is None:
+    def action_arm(self, rating: str) -> None:
+        """Vote for no preference, or that all answers are bad, with the second press."""
+        if self.target.group is None:
             return
         if self._armed != rating:
             self._armed = rating
-            self.host.say(warning, "warning")
+            self.host.say(_WARNINGS[rating], "warning")
             return
         self._armed = ""
         self._rate(rating)
 
     def _rate(self, rating: str, **args: list[int]) -> None:
-        group = self._target.group
+        group = self.target.group
         if group is None:
             return
         note = f"open; shown {' '.join(str(index + 1) for index in group.answered)}"
@@ -169,8 +145,10 @@ class GroupVotes(GroupArea):
         with_rater_name(self, cast)
 
 
-class GroupPage(GroupArea):
+class GroupPage(actions.GroupArea):
     """Selects, scrolls, folds and compares the candidates of the detail screen."""
+
+    target: ShownGroup
 
     BINDINGS: ClassVar[list[BindingType]] = [
         *keys(("p", "tokens", "Tokens", "group.tokens", "Each token with its log-probs")),
@@ -189,55 +167,44 @@ class GroupPage(GroupArea):
         ),
     ]
 
-    @property
-    def _detail(self) -> GroupDetail:
-        return self._target.detail
-
     def action_step(self, by: int) -> None:
         """Select another candidate."""
-        cards = self._detail.candidates
+        cards = self.target.detail.candidates
         if cards.cards:
-            self._detail.select((self._detail.selected + by) % len(cards.cards))
+            self.target.detail.select((self.target.detail.selected + by) % len(cards.cards))
 
     def action_scroll_card(self, rows: int) -> None:
         """Scroll the selected candidate."""
-        self._detail.candidates.scroll_selected(rows)
+        self.target.detail.candidates.scroll_selected(rows)
 
     def action_fold(self) -> None:
         """Unfold, or fold again."""
-        self._detail.toggle_fold()
+        self.target.detail.toggle_fold()
         self.changed()
 
     def action_tokens(self) -> None:
         """Show the token log of the selected candidate."""
-        self.host.push_screen(TokensScreen(self._target.group_id, self._target.candidate))
+        self.host.push_screen(TokensScreen(self.target.group_id, self.target.candidate))
 
     def action_diff(self) -> None:
         """Start or stop comparing the others with the selected candidate."""
-        detail = self._detail
+        detail = self.target.detail
         detail.base = detail.selected if detail.base is None else None
         self.changed()
         if detail.base is not None and not detail.candidates.side_by_side:
             self.action_step(1)  # the base itself shows no difference
 
-    def action_raw(self) -> None:
+    @work(group="whole", exclusive=True, exit_on_error=False)
+    async def action_raw(self) -> None:
         """Switch between whole raw texts and rendered Markdown."""
-        detail = self._detail
+        detail, group = self.target.detail, self.target.group
         detail.raw = not detail.raw
         self.changed()
-        group = self._target.group
-        if detail.raw and group is not None and not detail.whole(detail.selected):
-            self._fetch(group.group_id)
-
-    @work(group="whole", exclusive=True, exit_on_error=False)
-    async def _fetch(self, group_id: str) -> None:
-        try:
-            group_events = await self.session.group_events(group_id)
-        except AjetError as error:
-            self.host.say(f"The whole text cannot be read: {error}", "error")
+        if not detail.raw or group is None or detail.whole(detail.selected):
             return
-        if group_id == self._target.group_id and self.is_mounted:
-            self._detail.take_whole(*whole_texts(group_events))
+        events = await actions.read_events(self, group, "whole text")
+        if events is not None and group.group_id == self.target.group_id and self.is_mounted:
+            self.target.detail.take_whole(*whole_texts(events))
             self.changed()
 
 
@@ -255,7 +222,7 @@ class GroupScreen(ConsoleScreen):
     AUTO_FOCUS = "GroupVotes"
     keeps_focus: ClassVar[bool] = True
     digits_vote: ClassVar[bool] = True
-    first_keys: tuple[str, ...] = ("vote(1)", "tie", "bad")
+    first_keys: tuple[str, ...] = ("vote(1)", "arm('tie')", "arm('bad')")
     spare_keys: ClassVar[tuple[str, ...]] = tuple(
         ["diff", "raw", "mark", "note", "copy", "curl", "rescore", "rerun"]
     )
@@ -282,7 +249,7 @@ class GroupScreen(ConsoleScreen):
         """
         super().__init__()
         self.target = ShownGroup(self, group_id, others, find)
-        self.detail_keys = DetailKeys(self.target)
+        self.detail_keys = actions.DetailKeys(self.target)
         self.votes = GroupVotes(self.target)
         self._first_candidate = candidate
 

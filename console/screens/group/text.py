@@ -86,16 +86,15 @@ def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
         ((f"{style.sign} {style.word}", style.tone),),
     ]
     if group.phase == "AWAITING_RATING" and group.until is not None:
-        left = countdown(group.until - now)
         fates = {"accept": "automatic reward", "abort": "abort", "votes": "votes so far"}
         fate = fates.get(group.fallback, "")
         if group.rating is not None:
             fate = "your rating"
         elif group.user_waits:
             pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
+        left = countdown(group.until - now)
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
-    spread = spread_of(group)
-    if spread is not None:
+    if (spread := spread_of(group)) is not None:
         pieces.append((("spread ", "$muted"), (difference(spread), "")))
     if group.source:
         by = {"auto": "automatic rewards", "human": "your rewards"}
@@ -109,16 +108,18 @@ def _facts(group: Group, now: float, options: DetailOptions) -> list[Line]:
     if options.server_color:
         name = one_line(group.server, 20)
         pieces.append((("server ", "$muted"), (name, f"bold {options.server_color}")))
-    pieces.append(_pair("step", _steps(group)))
-    if group.model:
-        pieces.append(_pair("model", one_line(group.model, 30)))
-    if group.version:
-        pieces.append(_pair("rewards", one_line(group.version, 12)))
-    if group.episode_type != "train":
-        pieces.append(_pair("type", one_line(group.episode_type, 12)))
-    row = group.dataset_task_id or group.row_id
-    if row:
-        pieces.append(_pair("row", one_line(row, 30)))
+    kind = group.episode_type if group.episode_type != "train" else ""
+    pieces += [
+        _pair(label, one_line(value, most))
+        for label, value, most in (
+            ("step", _steps(group), 1_000),
+            ("model", group.model, 30),
+            ("rewards", group.version, 12),
+            ("type", kind, 12),
+            ("row", group.dataset_task_id or group.row_id, 30),
+        )
+        if value
+    ]
     if group.reference is not None:
         pieces.append(_pair("reference", one_line(group.reference, 80)))
     if group.returned is not None:
@@ -197,8 +198,7 @@ def _numbers(indices: Sequence[int]) -> str:
 def _remedy(group: Group, now: float, *, read_only: bool) -> str:
     fill = "refill it with R, " if not refill_refusal(group) else ""
     todo = f"Rate it by hand with a digit, {fill}score it again with S, or abort it with x. "
-    if read_only:
-        todo = ""
+    todo = "" if read_only else todo
     if group.until is None:
         return todo.rstrip()
     fate = "aborted" if group.fallback == "abort" else "closed"
@@ -209,10 +209,9 @@ def _rating(group: Group, now: float, width: int, options: DetailOptions) -> lis
     rating = group.rating
     if rating is None:
         return []
-    values = " ".join(number(value) for value in rating.rewards)
-    text = f"✓ rated {rating_words(group)}{_by(rating)}"
-    if values:
-        text += f": rewards {values}"
+    text = f"✓ rated {rating_words(rating)}{_by(rating)}"
+    if rating.rewards:
+        text += f": rewards {' '.join(number(value) for value in rating.rewards)}"
     if group.rateable:
         text += f" · {held_words(group, now, read_only=options.read_only)}"
     else:
@@ -242,11 +241,8 @@ def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
     return f"held{left}" + ("" if read_only else "; u undoes it")
 
 
-def rating_words(group: Group) -> str:
+def rating_words(rating: Rating) -> str:
     """Return `best #2`, `ranking 2 1 4 3`, `tie`."""
-    rating = group.rating
-    if rating is None:
-        return ""
     if rating.rating == "best" and rating.order:
         return f"best #{rating.order[0] + 1}"
     if rating.rating == "ranking":

@@ -5,6 +5,5 @@ and other screens use it too. `text.py` turns that into lines, `chart.py` draws 
 `summary.py` is the line on the overview. `screen.py` paints them and opens the answers to one
 prompt; `pair.py` takes votes on blind pairs.
 
-`tries.py` sends a prompt to the policy, `tries_text.py` puts its answer beside those of earlier
-steps.
+`tries.py` sends a prompt to the policy, and shows its answer beside those of earlier steps.
 """

@@ -1,9 +1,9 @@
 """Chart of the looks by global step, beside training reward and human ratings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from console.screens.progress.model import LookPoint, is_wins, look_points
+from console.screens.progress.model import LookPoint, is_wins, look_points, newest_runs
 from console.session.server_facts import step_reward
 from console.text.format import number
 from console.text.lines import Line, flow
@@ -61,28 +61,19 @@ class LookSeries:
 def look_series(progress: Progress, server: Server | None) -> LookSeries:
     """Return the series of a server."""
     steps = server.steps if server is not None else []
+    rewards = [(step, step_reward(step)[0]) for step in steps]
     training = (
-        (step.engine_run, step.step, mean)
-        for step in steps
-        if (mean := step_reward(step)[0]) is not None
+        (at.engine_run, at.step, (at.step, mean)) for at, mean in rewards if mean is not None
     )
+    human = ((at.engine_run, at.step, (at.step, at.hand_mean)) for at in steps if at.hand)
     saved = (server.checkpoints or ()) if server is not None else ()
     return LookSeries(
         tuple(look_points(progress)),
-        _newest_runs(training),
-        _newest_runs((step.engine_run, step.step, step.hand_mean) for step in steps if step.hand),
+        tuple(newest_runs(training)),
+        tuple(newest_runs(human)),
         tuple(sorted({checkpoint.step + 1 for checkpoint in saved if not checkpoint.damaged})),
         is_wins(progress),
     )
-
-
-def _newest_runs(values: Iterable[tuple[int, int, float]]) -> tuple[Value, ...]:
-    """Return the values; steps that a later engine run repeats are taken from that run only."""
-    points: list[tuple[int, int, float]] = []
-    for run, step, value in values:
-        points = [point for point in points if point[0] == run or point[1] < step]
-        points.append((run, step, value))
-    return tuple(sorted((step, value) for _, step, value in points))
 
 
 def look_chart(series: LookSeries, width: int, height: int) -> list[Line]:

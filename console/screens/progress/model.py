@@ -1,10 +1,10 @@
 """What the looks at the probe set show about a policy: sentences, prompts, points, ratings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -12,7 +12,7 @@ from ajet_swarm.common.text import one_line
 from console.models.advice import context_of
 from console.text.causes import pause_words, worse_words
 from core.events import BestComparison, LookEnded, PartFigures, PromptFigures
-from core.events.progress import ProbeSetLoaded
+from core.events.progress import ProbePrompt, ProbeSetLoaded
 from core.state import Progress, RunningLook, Server, State
 from core.verdict.conclusion import CHANCE, Outcome, sentence
 from core.verdict.pairs import pair_sentence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the command line reads `paused_servers`: no widgets
     from console.models.app_host import AppHost
     from console.session.app_state import Session
 
+Value = TypeVar("Value")
 LOOKS_OFF = "Looks are off: set `probe.share` above 0, restart the proxy"
 MOVED = 0.005
 """Difference of two means above which a part has moved."""
@@ -248,7 +249,7 @@ def answers(running: RunningLook) -> str:
 
 
 def _at(step: int | None) -> str:
-    return "at an unknown step" if step is None else f"at step {step}"
+    return f"at {step_words(step)}"
 
 
 def _step(look: LookEnded) -> str:
@@ -343,20 +344,42 @@ def ordered_parts(look: LookEnded, weights: Mapping[str, float]) -> list[PartFig
 class PromptChange:
     """One probe prompt in the baseline and in the newest look; texts as the model wrote them."""
 
-    id: str
-    prompt: str
-    reference: str
-    before: float | None
-    """Mean reward in the baseline; None for comparisons."""
-    now: float
-    """Mean reward in the look; for comparisons the win rate."""
-    text_before: str
-    text_now: str
-    rewards_before: tuple[float, ...] = ()
-    rewards_now: tuple[float, ...] = ()
-    likeliest: bool = True
-    """Whether both texts are the answers of greatest probability; else each is one of several
-    random samples, which differ without a change of the policy, too."""
+    probe: ProbePrompt
+    was: PromptFigures
+    """Its results in the baseline."""
+    present: PromptFigures
+    """Its results in the look."""
+    wins: bool = False
+    """Whether the look counts wins over the baseline, instead of rewards."""
+
+    @property
+    def id(self) -> str:
+        """Id of the prompt."""
+        return self.probe.id
+
+    @property
+    def before(self) -> float | None:
+        """Mean reward in the baseline; None for comparisons."""
+        return fmean(self.was.rewards) if self.was.rewards and not self.wins else None
+
+    @property
+    def now(self) -> float:
+        """Mean reward in the look; for comparisons the win rate."""
+        return fmean(self.present.rewards)
+
+    @property
+    def likeliest(self) -> bool:
+        """Whether both texts are the answers of greatest probability; else each is one of several
+        random samples, which differ without a change of the policy, too."""
+        return bool(self.was.answer and self.present.answer)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The answers to compare: those of greatest probability, else the first samples."""
+        was, now = self.was, self.present
+        if self.likeliest:
+            return was.answer, now.answer
+        return was.example or was.answer, now.example or now.answer
 
     @property
     def change(self) -> float:
@@ -366,7 +389,8 @@ class PromptChange:
     @property
     def same_text(self) -> bool:
         """Whether both answers are equal."""
-        return self.text_before == self.text_now
+        before, now = self.texts
+        return before == now
 
 
 def prompt_changes(progress: Progress) -> list[PromptChange]:
@@ -374,46 +398,22 @@ def prompt_changes(progress: Progress) -> list[PromptChange]:
 
     Where it changed equally, other answers come before equal ones.
     """
-    look = progress.current
+    look, probe_set = progress.current, progress.probe_set
     if look is None:
         return []
-    known = (
-        {prompt.id: prompt for prompt in progress.probe_set.prompts} if progress.probe_set else {}
-    )
-    before = {figures.id: figures for figures in progress.before}
-    changes = []
-    for now in progress.now:
-        was = before.get(now.id)
-        if not now.rewards or was is None:
-            continue
-        likeliest = bool(was.answer and now.answer)
-        text_before, text_now = _texts(was, now, likeliest)
-        prompt = known.get(now.id)
-        absolute = look.mode == "absolute"
-        changes.append(
-            PromptChange(
-                now.id,
-                prompt.prompt if prompt is not None else now.id,
-                prompt.reference if prompt is not None else "",
-                fmean(was.rewards) if absolute and was.rewards else None,
-                fmean(now.rewards),
-                text_before,
-                text_now,
-                was.rewards if absolute else (),
-                now.rewards,
-                likeliest,
-            )
-        )
-    return sorted(
-        changes, key=lambda change: (-round(abs(change.change), 9), change.same_text, change.prompt)
-    )
+    known = {now.id: ProbePrompt(id=now.id, prompt=now.id) for now in progress.now}
+    known |= {prompt.id: prompt for prompt in (probe_set.prompts if probe_set else ())}
+    before, wins = {figures.id: figures for figures in progress.before}, look.mode != "absolute"
+    changes = [
+        PromptChange(known[now.id], before[now.id], now, wins)
+        for now in progress.now
+        if now.rewards and now.id in before
+    ]
 
+    def rank(change: PromptChange) -> tuple[float, bool, str]:
+        return -round(abs(change.change), 9), change.same_text, change.probe.prompt
 
-def _texts(before: PromptFigures, now: PromptFigures, likeliest: bool) -> tuple[str, str]:
-    """Return the answers to compare: those of greatest probability, else the first samples."""
-    if likeliest:
-        return before.answer, now.answer
-    return before.example or before.answer, now.example or now.answer
+    return sorted(changes, key=rank)
 
 
 # --- points of the chart ---------------------------------------------------------------------
@@ -432,6 +432,20 @@ class LookPoint:
     """It belongs to the comparison in use."""
 
 
+def newest_runs(values: Iterable[tuple[int, int, Value]]) -> list[Value]:
+    """Return the values in the order of their steps; steps that a later engine run repeats are
+    taken from that run only.
+
+    Args:
+        values: Engine run, step and value, in the order of the runs.
+    """
+    points: list[tuple[int, int, Value]] = []
+    for run, step, value in values:
+        points = [point for point in points if point[0] == run or point[1] < step]
+        points.append((run, step, value))
+    return [value for _, _, value in sorted(points, key=lambda point: point[1])]
+
+
 def look_points(progress: Progress) -> list[LookPoint]:
     """Return the complete looks with a known step and the scale of the newest, in order.
 
@@ -440,23 +454,17 @@ def look_points(progress: Progress) -> list[LookPoint]:
     """
     complete = [look for look in progress.looks if look.complete and look.step is not None]
     baseline = progress.baseline
-    points: list[tuple[int, LookPoint]] = []
+    points: list[tuple[int, int, LookPoint]] = []
     for look in complete:
         assert look.step is not None
-        if look.mode != complete[-1].mode:
-            continue
-        first = look.role == "baseline"
-        current = baseline is not None and baseline.look_id in (look.look_id, look.baseline_id)
-        even = first and look.mode == "wins"
-        mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
-        points = [
-            (run, point)
-            for run, point in points
-            if run == look.engine_run or point.step < look.step
-        ]
-        point = LookPoint(look.step, mean, low, high, first, current)
-        points.append((look.engine_run, point))
-    return sorted((point for _, point in points), key=lambda point: point.step)
+        if look.mode == complete[-1].mode:
+            first = look.role == "baseline"
+            current = baseline is not None and baseline.look_id in (look.look_id, look.baseline_id)
+            even = first and look.mode == "wins"
+            mean, low, high = (CHANCE,) * 3 if even else (look.mean, look.low, look.high)
+            point = LookPoint(look.step, mean, low, high, first, current)
+            points.append((look.engine_run, look.step, point))
+    return newest_runs(points)
 
 
 def is_wins(progress: Progress) -> bool:
@@ -467,15 +475,17 @@ def is_wins(progress: Progress) -> bool:
 # --- blind pairs -----------------------------------------------------------------------------
 
 
+def step_words(step: int | None) -> str:
+    """Return `step 7`, or that it is unknown."""
+    return "an unknown step" if step is None else f"step {step}"
+
+
 def ratings_sentence(progress: Progress | None) -> str:
     """Return the estimates in one line; empty before the first rating."""
     ratings = progress.pair_ratings if progress is not None else None
     if ratings is None or ratings.figures is None:
         return ""
-    now, before = (
-        "an unknown step" if step is None else f"step {step}"
-        for step in (ratings.step, ratings.baseline_step)
-    )
+    now, before = step_words(ratings.step), step_words(ratings.baseline_step)
     skipped = f"; {ratings.skipped} skipped" if ratings.skipped else ""
     return f"{HEAD}, {now} against {before}: {pair_sentence(ratings.figures)}{skipped}"
 

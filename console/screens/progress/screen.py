@@ -1,6 +1,7 @@
 """Progress screen: is the policy better than its baseline, by which part, on which prompts."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -12,27 +13,9 @@ from textual.widget import Widget
 from ajet_swarm.common.text import one_line
 from console.models.available_commands import offered
 from console.screens.base import ConsoleScreen
+from console.screens.progress import model, text
 from console.screens.progress.chart import look_lines
-from console.screens.progress.model import (
-    PromptChange,
-    measured_servers,
-    part_weights,
-    progress_server,
-    prompt_changes,
-    ratings_key,
-    standing,
-)
 from console.screens.progress.pair import PairScreen, may_rate_pairs
-from console.screens.progress.text import (
-    PART_TABLE,
-    PROMPTS,
-    head_lines,
-    no_parts,
-    no_prompts,
-    parts_lines,
-    prompt_columns,
-    prompt_pair,
-)
 from console.screens.run_command import run_available
 from console.session.app_state import EVERYTHING, Session
 from console.text.lines import Line
@@ -103,9 +86,9 @@ class ProgressScreen(ConsoleScreen):
     def target_server(self) -> str | None:
         """The server whose progress is shown."""
         state = self.session.state
-        if self._chosen_server in measured_servers(state):
+        if self._chosen_server in model.measured_servers(state):
             return self._chosen_server
-        return progress_server(state) or None
+        return model.progress_server(state) or None
 
     @property
     def _progress(self) -> Progress:
@@ -118,13 +101,13 @@ class ProgressScreen(ConsoleScreen):
         if dirty.isdisjoint(_ALL):
             return
         session, progress, state = self.session, self._progress, self.session.state
-        name = (self.target_server or "") if len(measured_servers(state)) > 1 else ""
-        present = standing(state, self.target_server or "")
+        name = (self.target_server or "") if len(model.measured_servers(state)) > 1 else ""
+        present = model.standing(state, self.target_server or "")
         since = session.as_of if progress.running is not None else 0.0
         best = progress.best, progress.rewinds
         self.query_one("#progress-head", TextPane).show(
-            (present, name, progress.probe_set, best, ratings_key(progress), since),
-            lambda width: head_lines(present, progress, name, session, width),
+            (present, name, progress.probe_set, best, model.ratings_key(progress), since),
+            lambda width: text.head_lines(present, progress, name, session, width),
         )
         if dirty.isdisjoint(_ALL - {"clock", "link"}):
             return
@@ -132,24 +115,24 @@ class ProgressScreen(ConsoleScreen):
         look = progress.current
         parts = self.query_one("#progress-parts", TextPane)
         if look is None:
-            parts.show_head(False, no_parts)
+            parts.show_head(False, partial(text.first_look, "Parts before and now"))
             parts.show_lines([])
         else:
-            weights = part_weights(state, look)
-            parts.show_head(True, PART_TABLE.head)
+            weights = model.part_weights(state, look)
+            parts.show_head(True, text.PART_TABLE.head)
             parts.show(
                 (look.parts, look.left_out, tuple(weights.items())),
-                lambda width: parts_lines(look, width, weights),
+                lambda width: text.parts_lines(look, width, weights),
             )
-        changes, prompts = prompt_changes(progress), self.query_one(ItemList)
-        without = prompt_columns(changes)
-        prompts.show_table(PROMPTS, changes, lambda change: change.id, without)
+        changes, prompts = model.prompt_changes(progress), self.query_one(ItemList)
+        without = text.prompt_columns(changes)
+        prompts.show_table(text.PROMPTS, changes, lambda change: change.id, without)
         if not changes:
-            prompts.show_head(None, no_prompts)
+            prompts.show_head(None, partial(text.first_look, "Prompts that changed most"))
         self._paint_pair(changes)
         self.refresh_bindings()
 
-    def _paint_pair(self, changes: list[PromptChange]) -> None:
+    def _paint_pair(self, changes: list[model.PromptChange]) -> None:
         pane, progress = self.query_one("#progress-pair", TextPane), self._progress
         key = self.query_one(ItemList).cursor
         chosen = next((change for change in changes if change.id == key), None)
@@ -157,7 +140,7 @@ class ProgressScreen(ConsoleScreen):
             pane.show_lines([(("The answers to the prompt under the cursor", "$muted"),)])
         else:
             source = (chosen, progress.current and progress.current.look_id)
-            pane.show(source, lambda width: prompt_pair(chosen, progress, width))
+            pane.show(source, lambda width: text.prompt_pair(chosen, progress, width))
 
     def _chart(self, session: Session, room: Room) -> Content:
         server = session.state.servers.get(self.target_server or "")
@@ -167,7 +150,7 @@ class ProgressScreen(ConsoleScreen):
     def on_item_list_moved(self, event: ItemList.Moved) -> None:
         """Show the answers to another prompt."""
         event.stop()
-        self._paint_pair(prompt_changes(self._progress))
+        self._paint_pair(model.prompt_changes(self._progress))
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Mark the parts while they can be scrolled."""
@@ -188,7 +171,7 @@ class ProgressScreen(ConsoleScreen):
         if action == "rate_pair":
             return may_rate_pairs(self.host, self.target_server or "")
         if action == "next_server":
-            return len(measured_servers(self.session.state)) > 1
+            return len(model.measured_servers(self.session.state)) > 1
         return super().check_action(action, parameters)
 
     def action_send(self, command: str) -> None:
@@ -207,7 +190,7 @@ class ProgressScreen(ConsoleScreen):
 
     def action_next_server(self) -> None:
         """Show the progress of another server."""
-        names = measured_servers(self.session.state)
+        names = model.measured_servers(self.session.state)
         self._chosen_server = names[(names.index(self.target_server or "") + 1) % len(names)]
         self.update_view(EVERYTHING)
 
@@ -244,10 +227,10 @@ class ProbePromptScreen(ConsoleScreen):
         return self._server
 
     @property
-    def _changes(self) -> dict[str, PromptChange]:
+    def _changes(self) -> dict[str, model.PromptChange]:
         """The prompts of the newest look, those that changed most first."""
         progress = self.session.state.progress.get(self._server) or Progress()
-        return {change.id: change for change in prompt_changes(progress)}
+        return {change.id: change for change in model.prompt_changes(progress)}
 
     def update_view(self, dirty: frozenset[str]) -> None:
         if dirty.isdisjoint({"*", "progress"}):
@@ -263,7 +246,7 @@ class ProbePromptScreen(ConsoleScreen):
             title = (*title, (f"  {place} of {len(changes)}", "$muted"))
             change, look = changes[self._prompt], progress.current
             source = (change, look and look.look_id)
-            pane.show(source, lambda width: prompt_pair(change, progress, width))
+            pane.show(source, lambda width: text.prompt_pair(change, progress, width))
         self.query_one("#probe-title", TextPane).show_lines([title])
         self.refresh_bindings()
 

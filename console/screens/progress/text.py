@@ -1,28 +1,32 @@
-"""The progress as lines: verdict, running look, parts, prompts, answers side by side."""
+"""The progress as lines: verdict, running look, parts, prompts, answers, tried prompts."""
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, plural
 from console.models.advice import context_of
-from console.screens.progress.model import (
-    TRAITS,
-    PromptChange,
-    Standing,
-    bias_sentence,
-    ordered_parts,
-    ratings_sentence,
-    restores,
-)
+from console.screens.progress import model
 from console.session.app_state import Session
 from console.text.diff import word_diff
-from console.text.format import UNKNOWN, duration, elapsed, figure, filled, number, server_color
+from console.text.format import (
+    UNKNOWN,
+    clock,
+    duration,
+    elapsed,
+    figure,
+    filled,
+    lost_text,
+    number,
+    server_color,
+)
 from console.text.lines import EMPTY, Line, fit, flow, line_width
-from console.text.wrap import wrapped
+from console.text.tool_calls import calls_text
+from console.text.wrap import wrapped, wrapped_lines
 from console.ui.table import Cell, Column, Table
 from core.events import LookEnded, PartFigures
-from core.state import Progress, RunningLook
+from core.state import Probe, Progress, RunningLook, State
 from core.verdict.conclusion import Outcome
 
 SIGNS: dict[Outcome, tuple[str, str]] = {
@@ -34,16 +38,14 @@ SIGNS: dict[Outcome, tuple[str, str]] = {
 _BAR = 20
 _MINUTES = 120
 """Seconds from which the time left is shown in minutes."""
-_OUTCOMES = {
-    "better": ("▲ better", "$reward-up"),
-    "worse": ("▼ worse", "$reward-down"),
-    "unknown": ("· not known yet", "$muted"),
-    "": ("", ""),
-}
+
 _GAP = " │ "
 BESIDE = 50
 """Minimum width in cells of two columns; narrower answers are drawn below one another."""
 _MOST_REWARDS = 16
+NARROWEST = 36
+"""Fewest cells of a column of answers."""
+MAX_COLUMNS = 3
 BLIND_BESIDE = 100
 """The same for the answers of a blind pair."""
 _MOST_ROWS = 8
@@ -56,7 +58,7 @@ _SIGNS = {
 }
 
 
-def verdict_lines(present: Standing, width: int) -> list[Line]:
+def verdict_lines(present: model.Standing, width: int) -> list[Line]:
     """Return the sentence of the verdict, with its sign and colour."""
     sign, tone = SIGNS[present.tone]
     shown = f"bold {tone}" if present.tone != "unknown" else "bold"
@@ -66,7 +68,7 @@ def verdict_lines(present: Standing, width: int) -> list[Line]:
     ]
 
 
-def detail_lines(present: Standing, progress: Progress | None, width: int) -> list[Line]:
+def detail_lines(present: model.Standing, progress: Progress | None, width: int) -> list[Line]:
     """Return the figures behind the verdict, the raters' win rate, notes."""
     pieces: list[Line] = []
     look, baseline = present.look, present.baseline
@@ -91,7 +93,7 @@ def detail_lines(present: Standing, progress: Progress | None, width: int) -> li
         names = ", ".join(name.partition(":")[0] for name in shown.left_out)
         pieces.append((("scored without ", "$muted"), (one_line(names, 80), "")))
     room = max(10, width - 2)
-    sentences = (ratings_sentence(progress), bias_sentence(progress))
+    sentences = (model.ratings_sentence(progress), model.bias_sentence(progress))
     return [
         *((("  ", ""), *line) for line in flow(pieces, room)),
         *((("  ", ""), (row, "")) for text in sentences if text for row in wrapped(text, room)),
@@ -115,7 +117,7 @@ def note_lines(notes: Sequence[str], width: int) -> list[Line]:
 
 
 def head_lines(
-    present: Standing, progress: Progress | None, name: str, session: Session, width: int
+    present: model.Standing, progress: Progress | None, name: str, session: Session, width: int
 ) -> list[Line]:
     """Return the verdict, its figures, the bar of the running look and the notes.
 
@@ -130,7 +132,9 @@ def head_lines(
     running = progress.running if progress is not None else None
     if running is not None:
         rows.append(running_line(running, session.as_of, width))
-    if (step := restores(present, progress)) and not (context := context_of(session)).read_only:
+    if (step := model.restores(present, progress)) and not (
+        context := context_of(session)
+    ).read_only:
         key = (context.keys["progress.rewind"], "bold $accent")
         rows.append((("  ", ""), key, (f" restores {step}", "")))
     rows += detail_lines(present, progress, width)
@@ -181,7 +185,7 @@ def parts_lines(look: LookEnded, width: int, weights: Mapping[str, float]) -> li
         width: Cells of a line.
         weights: Weight of each part in the reward; may be empty.
     """
-    rows = ordered_parts(look, weights)
+    rows = model.ordered_parts(look, weights)
     return [
         *(PART_TABLE.row(part, width) for part in rows),
         *(_left_out(left_out, width) for left_out in look.left_out),
@@ -196,12 +200,16 @@ def _left_out(text: str, width: int) -> Line:
 
 
 def _part_name(figures: PartFigures) -> str:
-    return one_line(figures.part if figures.outcome else TRAITS.get(figures.part, figures.part), 60)
+    return one_line(
+        figures.part if figures.outcome else model.TRAITS.get(figures.part, figures.part), 60
+    )
 
 
 def _verdict(figures: PartFigures) -> Cell:
-    words, tone = _OUTCOMES.get(figures.outcome, _OUTCOMES[""])
-    return f"  {words}", tone
+    if figures.outcome not in SIGNS:
+        return "  ", ""
+    sign, tone = SIGNS[figures.outcome]
+    return f"  {sign} {figures.outcome.replace('unknown', 'not known yet')}", tone
 
 
 def _mean(value: float | None) -> str:
@@ -231,16 +239,10 @@ PART_TABLE: Table[PartFigures] = Table(
 )
 
 
-def no_parts(width: int) -> Line:
-    """Return what the table of the parts will show."""
-    words = " Parts before and now: from the first look on"
-    return ((fit(words, width), "$muted"),)
-
-
 # --- prompts -----------------------------------------------------------------------------------
 
 
-def prompt_columns(changes: Sequence[PromptChange]) -> tuple[str, ...]:
+def prompt_columns(changes: Sequence[model.PromptChange]) -> tuple[str, ...]:
     """Return the titles of the columns that have no content for these prompts.
 
     Comparisons have no mean of the baseline: what they count is a win over it. Not every server can
@@ -252,7 +254,7 @@ def prompt_columns(changes: Sequence[PromptChange]) -> tuple[str, ...]:
     return means if likeliest else (*means, "  answer")
 
 
-def _changed(change: PromptChange) -> tuple[str, str]:
+def _changed(change: model.PromptChange) -> tuple[str, str]:
     """Return the change of the mean and its colour."""
     rounded = round(change.change, 2)
     if not rounded:
@@ -261,36 +263,34 @@ def _changed(change: PromptChange) -> tuple[str, str]:
     return f"{sign} {rounded:+.2f}", f"bold {tone}"
 
 
-def _same_answer(change: PromptChange) -> str:
+def _same_answer(change: model.PromptChange) -> str:
     return f"  {UNKNOWN if not change.likeliest else 'same' if change.same_text else 'other'}"
 
 
-PROMPTS: Table[PromptChange] = Table(
+PROMPTS: Table[model.PromptChange] = Table(
     (
         Column(" change", 7, _changed),
         Column("before", 8, lambda change: number(change.before), right=True),
         Column("now", 7, lambda change: f"{change.now:.2f}", right=True),
         Column("wins", 7, lambda change: f"{change.now:.2f}", right=True),
         Column("  answer", 9, _same_answer, "$muted"),
-        Column("  prompt", 8, lambda change: f"  {one_line(change.prompt, 300)}", most=999),
+        Column("  prompt", 8, lambda change: f"  {one_line(change.probe.prompt, 300)}", most=999),
     ),
     start=" ",
     gap="",
 )
 
 
-def no_prompts(width: int) -> Line:
-    """Return what the list of prompts will show."""
-    words = " Prompts that changed most: from the first look on"
-    return ((fit(words, width), "$muted"),)
+def first_look(what: str, width: int) -> Line:
+    """Return what a table will show from the first look on."""
+    return ((fit(f" {what}: from the first look on", width), "$muted"),)
 
 
-def prompt_pair(change: PromptChange, progress: Progress, width: int) -> list[Line]:
+def prompt_pair(change: model.PromptChange, progress: Progress, width: int) -> list[Line]:
     """Return a prompt with its answers in the baseline and in the newest look."""
-    look, baseline = progress.current, progress.baseline
     before, now = (
-        f"step {shown.step}" if shown is not None and shown.step is not None else ""
-        for shown in (baseline, look)
+        f"step {look.step}" if look is not None and look.step is not None else ""
+        for look in (progress.baseline, progress.current)
     )
     return pair_lines(change, before, now, width)
 
@@ -298,7 +298,9 @@ def prompt_pair(change: PromptChange, progress: Progress, width: int) -> list[Li
 # --- one prompt ---
 
 
-def pair_lines(change: PromptChange, step_before: str, step_now: str, width: int) -> list[Line]:
+def pair_lines(
+    change: model.PromptChange, step_before: str, step_now: str, width: int
+) -> list[Line]:
     """Return prompt, reference and both answers.
 
     In the present answer, shared words are dimmed, its own are underlined, missing ones are struck
@@ -310,40 +312,39 @@ def pair_lines(change: PromptChange, step_before: str, step_now: str, width: int
         step_now: The same for the look.
         width: Total width in cells.
     """
-    head = _labelled("prompt", change.prompt, width)
-    if change.reference:
-        head += _labelled("reference", change.reference, width)
-    beside = width >= BESIDE
+    head = _labelled("prompt", change.probe.prompt, width)
+    if change.probe.reference:
+        head += _labelled("reference", change.probe.reference, width)
+    beside, (text_before, text_now) = width >= BESIDE, change.texts
     room = (width - len(_GAP)) // 2 if beside else width
+    compares = bool(text_before and text_now)
     before = [
         _title("BEFORE", step_before, change.before),
-        *_rewards(change.rewards_before, room),
-        *(((text, ""),) for text in wrapped(change.text_before, room) or ["(empty)"]),
+        *_rewards(() if change.wins else change.was.rewards, room),
+        *_answer(text_before, room),
     ]
     now = [
         _title("NOW", step_now, change.now, wins=change.before is None),
-        *_rewards(change.rewards_now, room),
-        *_answer_now(change, room),
+        *_rewards(change.present.rewards, room),
+        *(word_diff(text_before, text_now, room) if compares else _answer(text_now, room)),
     ]
-    return [*head, EMPTY, *_together(before, now, room, beside)]
+    return [*head, EMPTY, *_together([before, now], room, beside)]
 
 
-def _together(left: Sequence[Line], right: Sequence[Line], room: int, beside: bool) -> list[Line]:
-    """Return two texts side by side, the left one in `room` cells, or one below the other."""
+def _answer(text: str, room: int) -> list[Line]:
+    return wrapped_lines(text, room) or [(("(empty)", ""),)]
+
+
+def _together(columns: Sequence[Sequence[Line]], room: int, beside: bool = True) -> list[Line]:
+    """Return texts side by side, each in `room` cells, or one below the other."""
     if not beside:
-        return [*left, EMPTY, *right]
-    return [
-        (*before, (" " * max(0, room - line_width(before)), ""), (_GAP, "$faint"), *now)
-        for before, now in zip_longest(left, right, fillvalue=EMPTY)
-    ]
+        return [line for column in columns for line in (*column, EMPTY)][:-1]
 
+    def padded(cell: Line) -> Line:
+        return (*cell, (" " * max(0, room - line_width(cell)), ""), (_GAP, "$faint"))
 
-def _answer_now(change: PromptChange, room: int) -> list[Line]:
-    if not change.text_now:
-        return [(("(empty)", ""),)]
-    if not change.text_before:
-        return [((text, ""),) for text in wrapped(change.text_now, room)]
-    return list(word_diff(change.text_before, change.text_now, room))
+    rows = zip_longest(*columns, fillvalue=EMPTY)
+    return [(*chain.from_iterable(map(padded, cells[:-1])), *cells[-1]) for cells in rows]
 
 
 def _labelled(label: str, text: str, width: int, size: int = len("reference ")) -> list[Line]:
@@ -368,7 +369,7 @@ def _rewards(rewards: tuple[float, ...], room: int) -> list[Line]:
         return []
     shown = " ".join(number(reward) for reward in rewards[:_MOST_REWARDS])
     more = " …" if len(rewards) > _MOST_REWARDS else ""
-    return [((row, "$muted"),) for row in wrapped(f"rewards {shown}{more}", room)]
+    return wrapped_lines(f"rewards {shown}{more}", room, "$muted")
 
 
 # --- blind pairs -------------------------------------------------------------------------------
@@ -382,16 +383,17 @@ def blind_title(pair: Mapping[str, Any], vote: Mapping[str, Any] | None, width: 
         vote: Data of the command `progress.vote`; None before the vote.
         width: Width in cells.
     """
-    steps = f"{_step(pair['step'])} and {_step(pair['baseline_step'])}, in random order"
+    now, before = model.step_words(pair["step"]), model.step_words(pair["baseline_step"])
+    steps = f"{now} and {before}, in random order"
     if pair["newest_step"] != pair["step"]:
-        steps += f"; the newest look is of {_step(pair['newest_step'])}"
+        steps += f"; the newest look is of {model.step_words(pair['newest_step'])}"
     done = pair["ratings"] if vote is None else vote["ratings"]
     head = (f" {steps}, {done} rated", "$muted")
     lines: list[Line] = [(("BLIND PAIR ", "bold $heading"), head)]
     if vote is None:
         return lines
     lines.append((_SIGNS[vote["result"]], (_automatic(vote), "$muted")))
-    return [*lines, *(((row, ""),) for row in wrapped(vote["sentence"], max(10, width)))]
+    return [*lines, *wrapped_lines(vote["sentence"], max(10, width))]
 
 
 def blind_answers(
@@ -405,11 +407,11 @@ def blind_answers(
         which = ""
         if vote is not None:
             step = vote["step"] if vote[side] == "now" else vote["baseline_step"]
-            which = f"  {vote[side].upper()}, {_step(step)}"
+            which = f"  {vote[side].upper()}, {model.step_words(step)}"
         head: Line = (("ANSWER ", "bold $heading"), (key, "bold $accent"), (which, "bold $heading"))
-        sides.append([head, *(((row, ""),) for row in wrapped(pair[side], room) or ["(empty)"])])
+        sides.append([head, *_answer(pair[side], room)])
     prompt = _labelled("prompt", pair["prompt"], width, len("prompt  "))
-    return [*prompt, EMPTY, *_together(sides[0], sides[1], room, beside)]
+    return [*prompt, EMPTY, *_together(sides, room, beside)]
 
 
 def _automatic(vote: Mapping[str, Any]) -> str:
@@ -417,5 +419,120 @@ def _automatic(vote: Mapping[str, Any]) -> str:
     return f"   by its reward: {words[vote['automatic']]}" if vote["automatic"] is not None else ""
 
 
-def _step(step: int | None) -> str:
-    return "an unknown step" if step is None else f"step {step}"
+# --- prompts that were tried ---------------------------------------------------------------------
+
+
+def compared(state: State, try_id: str, room: int) -> list[Probe]:
+    """Return the chosen prompt and those to compare it with, newest first, at most `room`.
+
+    Earlier answers to the same prompt come first, because they show the effect of training.
+    """
+    tries = state.tries[::-1]
+    chosen = next((probe for probe in tries if probe.try_id == try_id), None)
+    if chosen is None:
+        return []
+    others = [probe for probe in tries[tries.index(chosen) + 1 :] if probe.over]
+    others.sort(key=lambda probe: probe.prompt != chosen.prompt)
+    return [chosen, *others][: max(1, room)]
+
+
+def columns(width: int) -> int:
+    """Return how many answers fit side by side."""
+    return max(1, min(MAX_COLUMNS, (width + len(_GAP)) // (NARROWEST + len(_GAP))))
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A prompt that was tried, at the time when it is shown."""
+
+    probe: Probe
+    now: float
+
+
+def _step(row: Try) -> str:
+    return UNKNOWN if row.probe.step is None else str(row.probe.step)
+
+
+def _took(row: Try) -> Cell:
+    probe = row.probe
+    if not probe.over:
+        return elapsed(row.now - probe.at), "bold $engine-syncing"
+    if probe.error:
+        return "failed" if probe.error != "cancelled" else "cancel.", "$reward-down"
+    return duration(probe.seconds), "$muted"
+
+
+TRIES: Table[Try] = Table(
+    (
+        Column("time", 8, lambda row: clock(row.probe.at), "$muted"),
+        Column("server", 10, lambda row: one_line(row.probe.server, 20)),
+        Column("step", 5, _step, right=True),
+        Column("took", 6, _took, right=True),
+        Column(" prompt", 9, lambda row: f" {one_line(row.probe.prompt, 300)}", most=999),
+    ),
+)
+
+
+def waits_for(probe: Probe, state: State, now: float) -> str:
+    """Return what a running prompt waits for."""
+    group = state.groups.get(probe.group_id)
+    server = state.servers.get(probe.server)
+    waited = elapsed(now - probe.at)
+    where = ""
+    if server is not None:
+        shown = lost_text(server, now) if server.lost else server.state.replace("_", " ")
+        where = f"; the engine is {shown}"
+    if group is not None and group.phase == "GENERATING":
+        return f"the policy answers, {waited}"
+    if group is not None and group.phase in ("SCORING", "SUBMITTING", "AWAITING_RATING"):
+        return f"the answer is scored, {waited}"
+    return f"waits for an episode, {waited}{where}"
+
+
+def answers(probes: Sequence[Probe], state: State, now: float, width: int) -> list[Line]:
+    """Return the answers side by side, each under its step and time."""
+    if not probes:
+        return [(("Type a prompt above; its answer appears here.", "$muted"),)]
+    room = (width - len(_GAP) * (len(probes) - 1)) // len(probes)
+    return _together([_column(probe, state, now, room, probes[0]) for probe in probes], room)
+
+
+def _column(probe: Probe, state: State, now: float, width: int, chosen: Probe) -> list[Line]:
+    def row(text: str, tone: str = "$muted") -> Line:
+        return ((fit(text, width).rstrip(), tone),)
+
+    step = "step unknown" if probe.step is None else f"step {probe.step}"
+    server = state.servers.get(probe.server)
+    if probe.run and server is not None and len(server.runs) > 1:
+        step = f"run {probe.run} {step}"  # steps of another run are other weights
+    where = f" · {one_line(probe.server, 16)}" if len(state.servers) > 1 else ""
+    head = one_line(f"{step} · {clock(probe.at)}{where}", width)
+    shown: list[Line] = [((head, "bold $heading"),)]
+    if probe.prompt != chosen.prompt:
+        shown.append(row(f"prompt: {one_line(probe.prompt, 200)}"))
+    if not probe.over:
+        waits = f"◔ {waits_for(probe, state, now)}"
+        return [*shown, *wrapped_lines(waits, width, "$engine-syncing")]
+    if probe.error:
+        return [*shown, *wrapped_lines(f"× no answer: {probe.error}", width, "$reward-down")]
+    shown += [row(_figures(probe, state)), EMPTY]
+    if probe.reasoning:
+        shown.append(row(f"▸ reasoning, {plural(len(probe.reasoning.split()), 'word')}"))
+    shown += wrapped_lines(probe.text, width)
+    shown += wrapped_lines(calls_text(probe.tool_calls), width, "$accent")
+    if not (probe.text or probe.tool_calls):
+        shown.append((("(an empty answer)", "$muted"),))
+    if probe.cut:
+        shown.append(row("… cut here: Enter shows its group"))
+    return shown
+
+
+def _figures(probe: Probe, state: State) -> str:
+    how = "" if probe.finish_reason == "stop" else one_line(probe.finish_reason, 12)
+    facts = [duration(probe.seconds), plural(probe.tokens, "token"), how]
+    group = state.groups.get(probe.group_id)
+    if group is not None and group.candidates:
+        reward = group.candidates[0].auto_reward
+        if reward is not None:
+            facts.append(f"reward {reward:.2f}")
+    return " · ".join(word for word in facts if word)

@@ -12,13 +12,13 @@ from textual.widgets import Input
 from ajet_swarm.common.text import one_line
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.progress.tries_text import TABLE, Try, answers, columns, compared
+from console.screens.progress.text import TRIES, Try, answers, columns, compared
 from console.text.format import server_color
 from console.text.lines import Line
 from console.ui.keys import keys
 from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane
-from core.state import TEXT_CAP, Probe, Server
+from core.state import TEXT_CAP, Probe
 
 WRITING = frozenset({"again", "cancel", "prompt", "server"})
 
@@ -63,12 +63,8 @@ class ProbesScreen(ConsoleScreen):
     @property
     def target_server(self) -> str | None:
         """The server for the next prompt."""
-        server = self._next_server()
-        return server.name if server is not None else None
-
-    def _next_server(self) -> Server | None:
         servers = self.session.state.servers
-        return servers.get(self._server) or next(iter(servers.values()), None)
+        return self._server if self._server in servers else next(iter(servers), None)
 
     @property
     def _line(self) -> Input:
@@ -104,7 +100,7 @@ class ProbesScreen(ConsoleScreen):
         state, now = self.session.state, self.session.as_of
         self.query_one("#try-where", TextPane).show_lines([self._where()])
         table, tries = self.query_one(ItemList), state.tries[::-1]
-        table.show_table(TABLE, [Try(probe, now) for probe in tries], lambda row: row.probe.try_id)
+        table.show_table(TRIES, [Try(probe, now) for probe in tries], lambda row: row.probe.try_id)
         newest = tries[0].try_id if tries else ""
         if tries and not table.keys and self.is_current:  # it has no size yet
             self.call_after_refresh(self._paint)

@@ -5,10 +5,10 @@ vote that is being typed; `text.py` turns both into lines, `arrangement.py` says
 stand. None of them knows Textual. `screen.py` paints the lines and holds no rule. Keys belong to
 areas around the panes, each with the actions of one job, from the inside out:
 
-    Voting       voting.py   type, send and undo a vote
-    AnswerKeys   tools.py    select, show, compare, edit the answers; reasons
-    RaterTools   tools.py    mode, guidelines, goal, earlier votes, raters, stalls
-    GroupKeys    keys.py     what every screen does with one group
+    Voting          voting.py   type, send and undo a vote
+    AnswerKeys      tools.py    select, show, compare, edit the answers; reasons
+    RaterTools      tools.py    mode, guidelines, goal, earlier votes, raters, stalls
+    RateGroupKeys   voting.py   what every screen does with one group
 
 A key changes the queue and posts `Changed`, on which the screen paints itself. A vote does not wait
 for that: `Voting` starts its command first. A new rating is a method of `Ballot` and a binding of

@@ -284,15 +284,13 @@ class Ballot:
 
     def rewards(self, vote: Vote) -> tuple[float | None, ...]:
         """Return the rewards of a vote by candidate index; None for one without an answer."""
-        if vote.rating == "scores":
-            by_index = dict(zip(sorted(self.shown), vote.scores, strict=True))
-            return tuple(by_index.get(index) for index in range(self.n))
-        eligible = sorted(self.shown)
-        places = tuple(eligible.index(index) for index in vote.order)
-        kind = cast(Kind, vote.rating)
-        rewards = rating_rewards(RatingInput(kind, places), len(eligible), self.bounds, self._same)
-        by_candidate = dict(zip(eligible, rewards, strict=True))
-        return tuple(by_candidate.get(index) for index in range(self.n))
+        eligible, rewards = sorted(self.shown), cast(tuple[float | None, ...], vote.scores)
+        if vote.rating != "scores":
+            places = tuple(eligible.index(index) for index in vote.order)
+            rated = RatingInput(cast(Kind, vote.rating), places)
+            rewards = rating_rewards(rated, len(eligible), self.bounds, self._same)
+        by_index = dict(zip(eligible, rewards, strict=True))
+        return tuple(by_index.get(index) for index in range(self.n))
 
     def _next_key(self) -> str:
         if self.scoring:

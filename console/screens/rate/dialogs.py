@@ -1,5 +1,6 @@
-"""Dialogs of the rating screen: reasons, guidelines, mode, and lists of groups."""
+"""Dialogs of the rating screen: reasons, guidelines, mode, lists of groups, raters."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
@@ -11,11 +12,25 @@ from textual.widget import Widget
 from textual.widgets import Markdown, OptionList, Static
 from textual.widgets.option_list import Option
 
-from console.screens.rate.last_vote import vote_rows
+from ajet_swarm.common.text import one_line
 from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
-from console.screens.rate.text import MODES, mode_words
+from console.screens.rate.raters import model
+from console.screens.rate.raters.text import (
+    disagreement_row,
+    list_title,
+    rater_lines,
+    row_text,
+    summary_lines,
+)
+from console.screens.rate.text import MODES, mode_words, vote_rows
+from console.session.app_state import Session
 from console.text.lines import fit, line_text
+from console.ui.keys import keys
+from console.widgets.pane import TextPane
 from core.commands import MODES as NAMES
+
+LIST_CAP = 200
+"""Most groups in a list of disagreements."""
 
 
 class TagScreen(ModalScreen[tuple[str, ...]]):
@@ -27,10 +42,12 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
     ]
 
     def __init__(
-        self, names: Sequence[str], chosen: Sequence[str], keys: Mapping[str, str]
+        self, query: str, names: Sequence[str], chosen: Sequence[str], keys: Mapping[str, str]
     ) -> None:
-        """`keys` has the reasons by the key that gives them on the screen below."""
+        """`query` is the question of the group; `keys` has the reasons by the key that gives them
+        on the screen below."""
         super().__init__()
+        self._query = f"“{one_line(query, 60)}”"
         self._names = list(names)
         self._chosen = set(chosen)
         self._keys = {name: f"  {key}" for key, name in keys.items()}
@@ -40,6 +57,7 @@ class TagScreen(ModalScreen[tuple[str, ...]]):
         hint = "A digit sets or clears one, Enter closes. A letter also works after a vote"
         with Vertical(classes="dialog"):
             yield Static("Why? Recorded with the vote", markup=False, classes="dialog-title")
+            yield Static(self._query, markup=False, classes="dialog-body")
             yield Static(self._text(), markup=False, id="tags")
             yield Static(hint, markup=False, classes="dialog-hint")
 
@@ -184,10 +202,15 @@ class GroupsScreen(ModalScreen[GroupChoice | None]):
             options.add_option(Option(self.EMPTY, disabled=True))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Close with the group."""
+        """Close with the group, to open it."""
         event.stop()
-        if event.option.id is not None:
-            self.dismiss(GroupChoice(event.option.id))
+        self.action_choose("open")
+
+    def action_choose(self, action: Literal["open", "settle", "again"]) -> None:
+        """Close with the group under the cursor, and what to do with it."""
+        option = self.query_one(OptionList).highlighted_option
+        if option is not None and option.id is not None:
+            self.dismiss(GroupChoice(option.id, action))
 
 
 class VotesScreen(GroupsScreen):
@@ -200,10 +223,10 @@ class VotesScreen(GroupsScreen):
     SECONDS = 0.5
     MOST = 50
     """Most votes in the list."""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,U,q", "dismiss", "Close", id="held.leave"),
-        Binding("A", "again", "Ask again", id="held.again", tooltip="The same prompt, on Rate"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("escape,U,q", "dismiss", "Close", "held.leave"),
+        ("A", "choose('again')", "Ask again", "held.again", "The same prompt, on Rate"),
+    )
 
     def __init__(self, queue: RateQueue) -> None:
         super().__init__()
@@ -212,8 +235,66 @@ class VotesScreen(GroupsScreen):
     def rows(self, width: int) -> Sequence[tuple[str, str]]:
         return [(group_id, line_text(line)) for group_id, line in vote_rows(self._queue, self.MOST)]
 
-    def action_again(self) -> None:
-        """Close with the group whose prompt is to be asked again."""
-        option = self.query_one(OptionList).highlighted_option
-        if option is not None and option.id is not None:
-            self.dismiss(GroupChoice(option.id, "again"))
+
+class RatersScreen(GroupsScreen):
+    """Shows the raters and their disagreements; returns the one to open or to settle."""
+
+    ID = "raters"
+    heading = "Raters"
+    HINT = "s settles a disagreement, Enter opens its group, Esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("escape,r,q", "dismiss", "Close", "raters.leave"),
+        ("s", "choose('settle')", "Settle", "raters.settle", "Cast the decisive vote"),
+    )
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._agreement: model.RaterAgreement | None = None
+
+    def above(self) -> Iterable[Widget]:
+        yield TextPane(id="raters-summary")
+
+    def on_mount(self) -> None:
+        """Compute the agreement once."""
+        self.run_worker(self._compute(), group="agreement", exit_on_error=False)
+
+    async def _compute(self) -> None:
+        votes = model.judged_votes(self._session.state)
+        self._agreement = await asyncio.to_thread(model.agreement_of, votes)
+        self.fill()
+
+    def rows(self, width: int) -> Sequence[tuple[str, str]]:
+        """Return the disagreements, without groups on which this rater has still to vote."""
+        session = self._session
+        groups = [
+            group
+            for group in model.disagreements(session.state)
+            if group.sealed_at is not None or not group.needs_vote_of(session.rater, session.holder)
+        ][:LIST_CAP]
+        raters = model.rater_rows(session.state, session.now())
+        lines = rater_lines(raters, self._agreement, len(groups))
+        self.query_one("#raters-summary", TextPane).show_lines(lines)
+        return [(group.group_id, disagreement_row(group, width)) for group in groups]
+
+
+class AgreementScreen(GroupsScreen):
+    """Compares the operator's votes with the automatic rewards; returns the group to open."""
+
+    ID = "judge"
+    HINT = "Intervals are Wilson's, 95 %. Enter opens a group, Esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = keys(("escape,j,q", "dismiss", "Close", "judge.leave"))
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.heading = f"{one_line(session.rater, 30) or 'you'} and the automatic rewards"
+        self._stats = session.state.raters.get(session.rater)
+        self._groups = model.reward_disagreements(session.state, session.rater)[:LIST_CAP]
+
+    def above(self) -> Iterable[Widget]:
+        yield TextPane(id="judge-summary")
+        yield Static(list_title(len(self._groups)), markup=False, classes="dialog-heading")
+
+    def rows(self, width: int) -> Sequence[tuple[str, str]]:
+        self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
+        return [(group.group_id, row_text(group, width)) for group in self._groups]

@@ -10,7 +10,7 @@ from typing import Any
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.text import one_line, plain
 from console.models.alerts import held_up
-from console.screens.rate.ballot import NO_WINNER, Ballot, Vote
+from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.inbox.model import InboxGroups
 from console.session.app_state import Session
 from console.session.command_plans import obstacle
@@ -54,19 +54,21 @@ _FINAL_PHASES = frozenset({"ended", "recorded"})
 class SentVote:
     """A vote that was sent."""
 
-    group_id: str
-    words: str
+    ballot: Ballot
+    vote: Vote
     at: float
-    shown: tuple[int, ...] = ()
-    """Candidate index at each place: the digits its rater typed."""
-    second: bool = False
-    """Whether it is a second vote, which cannot be undone."""
-    best: int | None = None
-    """Answer whose correction can be written after it; None for a skip."""
-    has_winner: bool = True
-    """Whether it prefers an answer, unlike a tie."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of its command; empty for a second vote."""
+
+    @property
+    def words(self) -> str:
+        """The vote, with the digits that its rater typed."""
+        return vote_text(self.vote.rating, self.vote.order, self.ballot.shown)
+
+    @property
+    def best(self) -> int | None:
+        """Answer whose correction can be written after it; None for a skip."""
+        return self.vote.best(self.ballot.shown)
 
 
 class Painted:
@@ -139,12 +141,12 @@ class RateQueue:
     @property
     def last(self) -> SentVote | None:
         """The newest vote that was not undone, for undo; a second vote is none."""
-        return next((vote for vote in reversed(self.sent.values()) if not vote.second), None)
+        return next((vote for vote in reversed(self.sent.values()) if not vote.ballot.second), None)
 
     @property
     def last_voted(self) -> Group | None:
         """The group of the newest vote."""
-        return self.session.group(self.last.group_id) if self.last is not None else None
+        return self.session.group(self.last.ballot.group_id) if self.last is not None else None
 
     # --- groups ------------------------------------------------------------------------------
 
@@ -306,17 +308,7 @@ class RateQueue:
         """Record a vote that is being sent with `args`; a second vote cannot be undone."""
         self.set_message("")
         group_id, now = ballot.group_id, self.session.now()
-        text = vote_text(vote.rating, vote.order, ballot.shown)
-        sent = SentVote(
-            group_id,
-            text,
-            now,
-            ballot.shown,
-            ballot.second,
-            best=vote.best(ballot.shown),
-            has_winner=vote.rating not in NO_WINNER,
-            args=args or {},
-        )
+        sent = SentVote(ballot, vote, now, args or {})
         if len(self.sent) > SENT_CAP:
             del self.sent[next(iter(self.sent))]
         if not ballot.second:
@@ -515,16 +507,12 @@ def asked_next(queue: RateQueue) -> Group | None:
     if queue.current is not None or queue.late is not None or held_up(session.state, session.now()):
         return None
     voted = (group for _, group in queue.voted(groups.values()))
-    return next(
-        (
-            group
-            for group in chain(voted, reversed(groups.values()))
-            if group.episode_type == "train"
-            and not group.helper
-            and obstacle("rerun", group, session) is None
-        ),
-        None,
+    trained = (
+        group
+        for group in chain(voted, reversed(groups.values()))
+        if group.episode_type == "train" and not group.helper
     )
+    return next((group for group in trained if obstacle("rerun", group, session) is None), None)
 
 
 # --- settings ------------------------------------------------------------------------------------

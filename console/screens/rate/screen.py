@@ -7,21 +7,14 @@ from textual.app import ComposeResult
 
 from console.screens.base import ConsoleScreen
 from console.screens.group.widgets import Candidates
+from console.screens.rate import text
+from console.screens.rate.ballot import DIGITS, Ballot
 from console.screens.rate.inbox.keys import InboxKeys
 from console.screens.rate.inbox.model import InboxGroups
-from console.screens.rate.keys import RatedGroup, RateGroupKeys
-from console.screens.rate.last_vote import last_line, vote_rows
 from console.screens.rate.lease import LeaseKeeper
 from console.screens.rate.model import RateQueue
-from console.screens.rate.text import (
-    ballot_text,
-    empty_lines,
-    header_line,
-    prompt_lines,
-    rate_cards,
-)
 from console.screens.rate.tools import AnswerKeys, RaterTools
-from console.screens.rate.voting import Voting
+from console.screens.rate.voting import RatedGroup, RateGroupKeys, Voting
 from console.screens.rate.widgets import Answers, RateAside
 from console.session.app_state import EVERYTHING
 from console.text.lines import EMPTY, Line, line_width
@@ -60,25 +53,9 @@ class RateScreen(ConsoleScreen):
     digits_vote: ClassVar[bool] = True
     first_keys: tuple[str, ...] = ("refill",)
     spare_keys: ClassVar[tuple[str, ...]] = (
-        "abort",
-        "arm('tie')",
-        "arm('bad')",
-        "mode",
-        "take",
-        "open('ranking')",
-        "edit",
-        "note",
-        "diff",
-        "guidelines",
-        "zoom",
-        "step(1)",
-        "tags",
-        "page(1)",
-        "held",
-        "goal",
-        "judge",
-        "unsure",
-        "inbox",
+        *("abort", "arm('tie')", "arm('bad')", "mode", "take", "open('ranking')"),
+        *("edit", "note", "diff", "guidelines", "zoom", "step(1)", "tags", "page(1)"),
+        *("held", "goal", "judge", "unsure", "inbox"),
     )
     most_keys: ClassVar[int] = 20
 
@@ -88,12 +65,12 @@ class RateScreen(ConsoleScreen):
         self.queue = RateQueue(self.session, late)
         self.target = RatedGroup(self, self.queue)
         self.group_keys = RateGroupKeys(self.target, self.queue)
-        self.voting = Voting(self.queue, self.group_keys)
+        self.voting = Voting(self.queue, focusable=True)
         self.lease = LeaseKeeper(self, self.queue)
         self._painted_group: str | None = None
 
     def compose_body(self) -> ComposeResult:
-        tools = RaterTools(self.queue, self.group_keys, self.voting, self.lease)
+        tools = RaterTools(self.queue, self.lease)
         answer_keys = AnswerKeys(self.queue, self.target)
         with self.group_keys, tools, InboxKeys(self.queue), answer_keys, self.voting:
             yield TextPane(id="rate-head")
@@ -151,10 +128,19 @@ class RateScreen(ConsoleScreen):
         if painted.ballot is not ballot:
             self.call_after_refresh(painted.record, ballot)
         self.lease.update()
+        self._name_digits(ballot)
         for area in self.query(KeyArea):
             area.keys.refresh()
         self._paint()
         self.query_one(InboxKeys).paint()
+
+    def _name_digits(self, ballot: Ballot | None) -> None:
+        """Name the digits of the answers in the footer, `1-4`; a score may be any digit."""
+        many = min(len(ballot.shown), DIGITS) if ballot and not ballot.scoring else DIGITS
+        named = {"digit(1)": f"1-{many}" if many > 1 else "1"}
+        if named != self.footer_keys:
+            self.footer_keys = named
+            self.refresh_bindings()
 
     def _pane(self, name: str) -> TextPane:
         return self.query_one(f"#rate-{name}", TextPane)
@@ -163,30 +149,35 @@ class RateScreen(ConsoleScreen):
         queue, group, width = self.queue, self.queue.group, max(20, self.size.width)
         # a group with a second vote has no clock: show that of the next group
         clocked = next(iter(queue.waiting()), None) if queue.second else group
-        self._pane("head").show_lines([header_line(queue, clocked, width)])
+        self._pane("head").show_lines([text.header_line(queue, clocked, width)])
         self.set_class(group is None, "-empty")
         if group is not None:
             self._paint_group(group)
         else:
-            lines, votes = tuple(empty_lines(queue)), [line for _, line in vote_rows(queue)]
+            lines, votes = (
+                tuple(text.empty_lines(queue)),
+                [line for _, line in text.vote_rows(queue)],
+            )
             shown = [] if queue.late is not None else votes
             self._pane("empty").show((lines, *shown), lambda room: _centred(lines, shown, room))
-        self._pane("last").show_lines([last_line(queue, width)])
+        self._pane("last").show_lines([text.last_line(queue, width)])
         answers = self.query_one(Answers) if group is not None else None
         self.query_one(RateAside).paint(queue, answers, self.has_class("-roomy"))
 
     def _paint_group(self, group: Group) -> None:
         ballot = self.queue.ballot
         prompt = (group.query, self.group_keys.context())
-        self._pane("prompt").show(prompt, lambda room: prompt_lines(prompt[0], room, prompt[1]))
+        self._pane("prompt").show(
+            prompt, lambda room: text.prompt_lines(prompt[0], room, prompt[1])
+        )
         if ballot is None:
             return
         answers = self.query_one(Answers)
-        cards = rate_cards(group, ballot, compact=not answers.zoomed)
+        cards = text.rate_cards(group, ballot, compact=not answers.zoomed)
         answers.show_cards(cards, answers.selected)
-        text, tone = ballot_text(group, ballot, self.session.read_only)
+        words, tone = text.ballot_text(group, ballot, self.session.read_only)
         self._pane("ballot").show(
-            (text, tone), lambda room: [((f" {row}", tone),) for row in wrapped(text, room - 2)]
+            (words, tone), lambda room: [((f" {row}", tone),) for row in wrapped(words, room - 2)]
         )
 
 

@@ -19,22 +19,17 @@ from console.screens.group.card import (
     mark_same,
     shared_lines,
 )
+from console.screens.group.text import held_words
+from console.screens.rate import model
 from console.screens.rate.ballot import NO_WINNER, Ballot
-from console.screens.rate.model import (
-    RateQueue,
-    RatingFigures,
-    asked_next,
-    lease_name,
-    session_figures,
-)
+from console.session.group_facts import best_of, rated_best, verdict, verdict_in
 from console.text.alert_words import AdviceContext
 from console.text.format import countdown
 from console.text.lines import EMPTY, Line, bar_pieces, fit, line_text, line_width
-from console.text.markdown import markdown_lines
 from console.text.wrap import wrapped
 from console.views.group import user_wait
 from core.events.mock import WAITS_FOR_VOTES
-from core.state import Group, State
+from core.state import Group, Rating, State
 
 MODES = {
     "off": "off: no one waits; a scored group can be overridden for a few seconds, then it is sent",
@@ -51,9 +46,10 @@ BAR = 43
 """Cells that the clock's bar and what happens then take at least."""
 LONGEST_BAR = 40
 """Most cells of the clock's bar."""
-MINUTES = 15
-"""Minutes that the pace is drawn for."""
-_CAP = 4_000
+UNDO_BAR = 9
+"""Cells of the bar of the time in which a vote can be undone."""
+NEWEST = model.VOTES_BETWEEN
+"""Votes that are listed beside the answers: none of them is asked again, blind, before the next."""
 
 
 def mode_words(mode: str) -> str:
@@ -64,7 +60,7 @@ def mode_words(mode: str) -> str:
 # --- title, banner, clock ------------------------------------------------------------------------
 
 
-def header_line(queue: RateQueue, clocked: Group | None, width: int) -> Line:
+def header_line(queue: model.RateQueue, clocked: Group | None, width: int) -> Line:
     """Return the line above the question: counts, clock, notes, and what happens then.
 
     A stall leaves room for the clock only. A group is counted once. Other groups with a cause to
@@ -91,7 +87,7 @@ def header_line(queue: RateQueue, clocked: Group | None, width: int) -> Line:
     return (*before, *clock, *bar, *mode)
 
 
-def _counts(queue: RateQueue) -> Line:
+def _counts(queue: model.RateQueue) -> Line:
     open_groups, waiting = queue.session.state.waiting(), len(queue.waiting())
     pieces: list[tuple[str, str]] = [
         (" Rate ", "bold $heading"),
@@ -110,15 +106,15 @@ def _fitting(pieces: Sequence[tuple[str, str]], room: int) -> Line:
     return tuple(piece for piece, end in zip(pieces, ends, strict=True) if end <= room)
 
 
-def queue_notes(queue: RateQueue) -> list[str]:
+def queue_notes(queue: model.RateQueue) -> list[str]:
     """Return notes about the queue: `1 with bob`, `unsure only`, pace; the first to be cut last."""
     state, others = queue.session.state, queue.leased_by_others()
     notes, group = [], queue.group
     if group is not None and group.overlap > 1:
         notes.append(f"vote {len(group.votes) + 1} of {group.overlap}")
     if others:
-        notes.append(f"{len(others)} with {lease_name(others[0])}")
-    figures = session_figures(queue)
+        notes.append(f"{len(others)} with {model.lease_name(others[0])}")
+    figures = model.session_figures(queue)
     if progress := progress_words(figures):
         notes.append(progress if figures.goal else f"session: {progress}")
     if state.mock is not None and state.mock.waiting == WAITS_FOR_VOTES:
@@ -133,7 +129,7 @@ def queue_notes(queue: RateQueue) -> list[str]:
     return notes
 
 
-def progress_words(now: RatingFigures) -> str:
+def progress_words(now: model.RatingFigures) -> str:
     """Return `12 of 60, 3:10 left at this pace`, without a goal `7 rated, 2 skipped, 4.2/min`;
     empty before the first vote of a session without a goal."""
     if now.goal:
@@ -150,12 +146,11 @@ def present_names(state: State, holder: str) -> str:
     """Return the raters at other consoles: `also here: ada, bob +2`; empty without any."""
     raters = [console.rater for name, console in state.attached.items() if name != holder]
     names = list(dict.fromkeys(one_line(rater, 12) or "no name" for rater in raters))
-    if not names:
-        return ""
-    return f"also here: {', '.join(names[:2])}" + (f" +{len(names) - 2}" if names[2:] else "")
+    more = f" +{len(names) - 2}" if names[2:] else ""
+    return f"also here: {', '.join(names[:2])}{more}" if names else ""
 
 
-def banner_line(queue: RateQueue, width: int) -> Line:
+def banner_line(queue: model.RateQueue, width: int) -> Line:
     """Return the stall, else the groups leased by other consoles, with the keys, else how many
     groups were sent unrated lately; may be empty.
     """
@@ -190,10 +185,8 @@ def _unrated_text(state: State, now: float, context: AdviceContext) -> str:
     )
     if not count:
         return ""
-    text = f"{plural(count, 'group')} sent unrated in 1 min"
-    if context.read_only:
-        return text
-    return text + f"  F{context.screens['engine']} {context.keys['engine.job']}: larger batch"
+    key = f"  F{context.screens['engine']} {context.keys['engine.job']}: larger batch"
+    return f"{plural(count, 'group')} sent unrated in 1 min{'' if context.read_only else key}"
 
 
 def _stall_keys(unscored: bool, context: AdviceContext) -> list[Line]:
@@ -227,7 +220,7 @@ def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> 
     lease = others[0].lease
     assert lease is not None
     mine = [group for group in others if group.lease and group.lease.holder == lease.holder]
-    who = lease_name(others[0])
+    who = model.lease_name(others[0])
     where = "" if not lease.rater else " on another console"
     since = f" since {countdown(now - lease.since)}" if lease.since else ""
     text = f"{who} has {plural(len(mine), 'open group')}{where}{since}"
@@ -238,7 +231,7 @@ def leased_text(others: Sequence[Group], now: float, context: AdviceContext) -> 
     return f"{text}; {context.keys['rate.take']} takes {'it' if len(others) == 1 else 'the first'}"
 
 
-def _mode(queue: RateQueue, room: int) -> Line:
+def _mode(queue: model.RateQueue, room: int) -> Line:
     """Return the rating mode: its meaning, else its name with the key that switches it."""
     session, context = queue.session, context_of(queue.session)
     mode, change = session.state.rating_mode, context.keys["rating.mode"]
@@ -322,17 +315,10 @@ def prompt_lines(query: str, width: int, context: str) -> list[Line]:
 
 def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
     """Return the answers in the order shown; blind until they are revealed or rated."""
-    by_index = {card.index: card for card in cards(group)}
     blind = not ballot.revealed
+    by_index = {card.index: replace(card, blind=blind, compact=compact) for card in cards(group)}
     result = [
-        replace(
-            by_index[index],
-            label=str(place),
-            rank=_rank(group, ballot, index),
-            blind=blind,
-            compact=compact,
-            figures="" if blind else by_index[index].figures,
-        )
+        replace(by_index[index], label=str(place), rank=_rank(group, ballot, index))
         for place, index in enumerate(ballot.shown, 1)
         if index in by_index
     ]
@@ -340,18 +326,21 @@ def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card
     return result if ballot.base is None else compared(result, ballot.base)
 
 
-def answer_head(card: Card, width: int, chosen: bool, words: str = "", note: str = "") -> Line:
+def answer_head(
+    card: Card, width: int, chosen: bool, place: str = "", note: str = "", words: str = ""
+) -> Line:
     """Return the head of an answer in exactly `width` cells.
 
     Args:
         card: The answer.
         width: Cells.
         chosen: Whether it is selected.
-        words: What stands beside its number: its place, or its first words.
+        place: What stands beside its number: `of 4`.
         note: How much of it is left to read.
+        words: Its first words.
     """
     right = f" {note} " if note else ""
-    line = head(card, max(1, width - len(right)), chosen)
+    line = head(card, max(1, width - len(right)), chosen, place)
     if words:
         pieces = in_border(line)
         room = max(0, width - len(right) - line_width(tuple(pieces)) - 1)
@@ -392,7 +381,7 @@ def ballot_text(group: Group, ballot: Ballot, read_only: bool) -> tuple[str, str
     return text, "$muted" if ballot.empty else ("bold $warning" if ballot.armed else "bold")
 
 
-def empty_lines(queue: RateQueue) -> list[str]:
+def empty_lines(queue: model.RateQueue) -> list[str]:
     """Return the text shown while there is no group to rate."""
     session = queue.session
     if not session.seen:
@@ -424,109 +413,147 @@ def empty_lines(queue: RateQueue) -> list[str]:
         ]
     mock = "" if not session.allows("mock.start") else ", F4 sends the questions of a dataset"
     lines.append(f"F2 shows all requests{mock}.")
-    if (again := asked_next(queue)) is not None and session.allows("group.rerun"):
+    if (again := model.asked_next(queue)) is not None and session.allows("group.rerun"):
         key = context_of(session).keys["group.rerun"]
         lines.append(f"{key} asks one now: “{one_line(again.query, 50)}”")
     return lines
 
 
-# --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------
+# --- the votes of this rater: the newest one, those before it, what each of them did -------------
 
 
-def guideline_lines(text: str, named: bool, width: int) -> list[Line]:
-    """Return the guidelines; `named` is whether the settings name a file."""
-    if text.strip():
-        return markdown_lines(text, width, _CAP * 5)
-    if named:
-        return _muted("The guidelines are empty or cannot be read; g shows why.", width)
-    return []
+def last_line(queue: model.RateQueue, width: int) -> Line:
+    """Return the message of the last key, else the state of the last vote: held with a bar of the
+    time left, sent, or too late; and how many before it are held."""
+    if queue.message:
+        tone = "bold $warning" if queue.message.startswith(model.IGNORED) else "$muted"
+        return ((fit(f" {queue.message}", width), tone),)
+    if queue.last is None:
+        stalled = held_up(queue.session.state, queue.session.now())
+        return EMPTY if stalled else banner_line(queue, width)
+    state, now, group = queue.session.state, queue.session.now(), queue.last_voted
+    typed, held = queue.ballot is not None and not queue.ballot.empty, queue.held()
+    offer = _offer(queue)
+    room = width - line_width(offer)
+    fate, tone = vote_fate(state, group, now)
+    last = f"last of {len(held)} held" if len(held) > 1 else "last"
+    head = f" {last}: {last_vote_words(queue)} · {fate} "
+    if not typed and fate.startswith("held") and len(head) + 17 <= room:
+        head = head.rstrip() + ", Enter sends now "
+    bar: Line = ()
+    if group is not None and group in held and len(head) + UNDO_BAR < room:
+        bar = ((" ", ""), *bar_pieces(_share_left(group, now), UNDO_BAR - 1, tone))
+    room = max(0, room - len(head) - line_width(bar))
+    query = f"“{one_line(group.query, 200)}”" if group is not None and group.query else ""
+    return (*offer, *bar, (head, tone), (fit(query, room) if room > 8 else "", "$muted"))
 
 
-def reference_lines(
-    group: Group | None, ballot: Ballot | None, last: Group | None, vote: str, width: int
-) -> list[Line]:
-    """Return the reference of the question on screen, or of the one that was rated last.
+def last_vote_words(queue: model.RateQueue) -> str:
+    """Return the newest vote in words; empty for none."""
+    if queue.last is None:
+        return ""
+    group = queue.last_voted
+    return vote_words(group, queue.last) if group is not None else queue.last.words
 
-    A reference must not influence a blind vote: that of the question on screen is hidden until `v`
-    shows it, and that of the last vote is omitted if it is the same.
 
-    Args:
-        last: The group of the last vote.
-        vote: That vote in words.
+def _offer(queue: model.RateQueue) -> Line:
+    """Return the key that writes what a vote without a winner lacks; empty after another vote."""
+    last, group = queue.last, queue.last_voted
+    if last is None or last.vote.rating not in NO_WINNER:
+        return EMPTY
+    if group is None or group.edited_index is not None:
+        return EMPTY
+    return ((" e writes the right answer ", "$accent"),)
+
+
+def _share_left(group: Group, now: float) -> float | None:
+    """Return the share of the time to undo a vote that is left; None if it is unknown."""
+    if group.rating is None or group.until is None:
+        return None
+    return (group.until - now) / max(group.until - group.rating.at, 0.1)
+
+
+def vote_rows(queue: model.RateQueue, most: int = NEWEST) -> list[tuple[str, Line]]:
+    """Return the newest votes with the ids of their groups, the newest first, without one that is
+    on screen for a second vote: `best 2  trained by update 7: answer 2 gained 0.9  “question”`."""
+    state, now = queue.session.state, queue.session.now()
+    votes = [] if queue.session.read_only else queue.voted(state.groups.values())
+    return [
+        (group.group_id, _vote_row(state, vote, group, now))
+        for vote, group in votes[: most + 1]
+        if group.group_id != queue.current
+    ][:most]
+
+
+def _vote_row(state: State, vote: Rating, group: Group, now: float) -> Line:
+    fate, tone = vote_fate(state, group, now, key=False)
+    words = model.vote_text(vote.rating, vote.order, vote.shown)
+    query = one_line(group.query, 200)
+    return ((f"{words}  ", "bold"), (fate, tone), (f"  “{query}”", "$muted"))
+
+
+def vote_fate(
+    state: State, group: Group | None, now: float, *, key: bool = True
+) -> tuple[str, str]:
+    """Return what became of a vote, and its tone; with `key` also what undoes it."""
+    if group is None:
+        return "its group is no longer in memory", "$muted"
+    if group.phase == "AWAITING_RATING":
+        if group.rating is None and group.votes:
+            return f"counted, vote {len(group.votes)} of {group.overlap}", "$winner"
+        if group.rating is None:
+            return "on its way", "$muted"
+        return held_words(group, now, read_only=not key), "$winner"
+    if group.votes and group.closed_at is not None and group.votes[-1].at >= group.closed_at:
+        return "recorded as a late vote, not sent: it trains nothing", "bold $warning"
+    if group.phase == "ABORTED":
+        return "aborted, nothing sent", "$muted"
+    if group.lost:
+        return f"sent, then lost by {one_line(group.lost, 40)}", "$reward-down"
+    if group.source == "human" or (group.sealed_at is None and group.rating is not None):
+        return _effect(state, group)
+    return "came too late: the automatic reward was sent", "$reward-down"
+
+
+def _effect(state: State, group: Group) -> tuple[str, str]:
+    """Return whether a vote that was sent is trained, with the advantage of its best answer."""
+    outcome, best = verdict_in(state, group), rated_best(group)
+    if outcome.kind != "train":
+        return f"sent, {outcome.text}", outcome.tone
+    if outcome == verdict(group):  # its update is still to come
+        return "sent, not trained yet", outcome.tone
+    gain = group.candidates[best].advantage if best is not None else None
+    if best is None or gain is None or group.rating is None:
+        return outcome.text, outcome.tone
+    verb = "lost" if gain < 0 else "gained"
+    answer = model.digit(best, group.rating.shown)
+    return f"{outcome.text}: answer {answer} {verb} {abs(gain):.2g}", outcome.tone
+
+
+def vote_words(group: Group, sent: model.SentVote) -> str:
+    """Return the vote beside the choice of the automatic reward, both by the digits shown.
+
+    The candidate numbers of these answers follow: `best 2 = #4`.
     """
-    hidden = ballot is not None and not ballot.revealed
-    if group is not None and not hidden:
-        return _reference(group.reference, width) if group.reference is not None else []
-    lines: list[Line] = []
-    if group is not None and group.reference is not None:
-        text = "This question has a reference: it appears after your vote, v shows it now."
-        lines += _muted(text, width)
-    if last is not None and _may_show(last, group):
-        lines += [EMPTY] if lines else []
-        lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
-        lines += [((row, "bold"),) for row in wrapped(last.query, width, 400)[:2]]
-        lines += _reference(last.reference or "", width)
-    return lines
+    rating, shown = group.rating, sent.ballot.shown
+    vote = sent.words
+    if rating is not None and group.overlap == 1:  # else the rating combines several votes
+        vote = model.vote_text(rating.rating, rating.order, shown)
+        if rating.rating in ("best", "ranking"):
+            vote += _by_number(rating.order, shown)
+        if rating.tags:  # at 80 columns there is no room for the automatic choice too
+            return f"{vote} [{', '.join(one_line(tag, 24) for tag in rating.tags)}]"
+    scored = [candidate for candidate in group.candidates if candidate.auto_reward is not None]
+    if not scored:
+        return f"{vote} (no automatic reward)"
+    best = best_of(group) or 0
+    if rating is not None:
+        best = max(scored, key=lambda scored: (scored.auto_reward or 0.0, -scored.index)).index
+    return f"{vote} (automatic: {model.digit(best, shown)}{_by_number([best], shown)})"
 
 
-def _may_show(last: Group, group: Group | None) -> bool:
-    """Return whether the reference of the last vote may be shown beside the question on screen."""
-    if last.reference is None or last.rating is None:
-        return False
-    return group is None or (
-        group.group_id != last.group_id
-        and group.query != last.query
-        and group.reference != last.reference
-    )
-
-
-def _reference(text: str, width: int) -> list[Line]:
-    rows = wrapped(text, width, _CAP) or ["(empty)"]
-    return [((row, "$returned"),) for row in rows]
-
-
-def session_lines(
-    now: RatingFigures, minutes: Sequence[int], counted: int, waiting: int, rater: str, width: int
-) -> list[Line]:
-    """Return the number of votes, their pace, and how many groups wait.
-
-    Args:
-        now: The figures of the session.
-        minutes: Votes in each of the last minutes, oldest first.
-        counted: Votes of the rater on complete groups, sent or late, of all sessions.
-        waiting: Groups that wait for a vote.
-        rater: The rater's name; empty before it is known.
-        width: Cells of a line.
-    """
-    named = f" by {one_line(rater, 20)}" if rater else ""
-    lines: list[Line] = [
-        (("rated     ", "$muted"), (str(now.rated), "bold $reward-up"), (named, "$muted")),
-        (("waiting   ", "$muted"), (str(waiting), "bold $winner" if waiting else "bold")),
-    ]
-    if now.skipped:
-        lines.insert(1, (("skipped   ", "$muted"), (str(now.skipped), "bold")))
-    if now.goal:
-        goal = progress_words(now).removesuffix(" at this pace")
-        lines.insert(1, (("goal      ", "$muted"), (goal, "bold")))
-    if counted:
-        lines.append((("counted   ", "$muted"), (str(counted), "bold"), (" in all", "$muted")))
-    pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
-    lines += [
-        (("pace      ", "$muted"), (pace, "bold"), (" a minute", "$muted")),
-        EMPTY,
-        ((_bars(minutes, width), "$curve"),),
-        ((fit(f"the last {len(minutes)} minutes", width).rstrip(), "$muted"),),
-    ]
-    return lines
-
-
-def _bars(counts: Sequence[int], width: int) -> str:
-    """Return a bar for each count, as wide as the width allows."""
-    top = max(1, *counts)
-    size = max(1, min(3, width // len(counts)))
-    bars = ("▁▂▃▄▅▆▇█"[count * 7 // top] if count else "·" for count in counts)
-    return "".join(bar * size for bar in bars)
-
-
-def _muted(text: str, width: int) -> list[Line]:
-    return [((row, "$muted"),) for row in wrapped(text, width)]
+def _by_number(order: Sequence[int], shown: Sequence[int]) -> str:
+    """Return ` = #4`: the candidate numbers; empty if they equal the digits."""
+    if list(shown) == sorted(shown):
+        return ""
+    return f" = {' '.join(f'#{index + 1}' for index in order)}"

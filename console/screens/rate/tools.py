@@ -16,45 +16,24 @@ from console.screens.dialogs.abort import AbortScreen
 from console.screens.group.model import whole_texts
 from console.screens.group.rater import ask_name, rater_args
 from console.screens.group.screen import GroupScreen
+from console.screens.rate import dialogs, model
 from console.screens.rate.ballot import NO_WINNER
-from console.screens.rate.dialogs import (
-    GroupChoice,
-    GuidelinesScreen,
-    ModeScreen,
-    TagScreen,
-    VotesScreen,
-)
 from console.screens.rate.inbox.keys import InboxKeys
-from console.screens.rate.keys import RateArea, RatedGroup, RateGroupKeys, show_hint
 from console.screens.rate.lease import LeaseKeeper
-from console.screens.rate.model import (
-    TAG_LETTERS,
-    Guidelines,
-    RateQueue,
-    flipped,
-    read_guidelines,
-    tag_keys,
-    tag_names,
-)
-from console.screens.rate.raters.dialogs import AgreementScreen, RatersScreen
 from console.screens.rate.raters.model import typed_vote
-from console.screens.rate.voting import Voting, why_kept
+from console.screens.rate.voting import RateArea, RatedGroup, Voting, why_kept
+from console.screens.rate.widgets import turn_page
 from console.session.group_facts import votes_text
+from console.ui.keys import keys
 from console.widgets.editor import edit_text
-from console.widgets.key_area import hidden_keys
 from core.commands.plan_groups import abort_all_consequences
 from core.state import Group
 
+_PAGE = "The next page, then the next answer"
+_EDIT = "Write the answer that should have been given: for SFT, not sent"
+_DIFF = "Word differences of the others from one answer"
 _READING = frozenset({"guidelines", "judge", "unsure"})
 """Actions that a read-only console needs only beside a group."""
-
-
-_ANSWER_TIPS = {
-    "edit": "Write the answer that should have been given: for SFT, not sent",
-    "tags": "Reasons recorded with the vote",
-    "diff": "Word differences of the others from one answer",
-}
-"""Action -> its tooltip."""
 
 
 class AnswerKeys(RateArea):
@@ -62,45 +41,37 @@ class AnswerKeys(RateArea):
 
     WRITING: ClassVar[frozenset[str]] = frozenset({"edit", "tags", "tag"})
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "reveal", "Show", id="rate.reveal", tooltip="Rewards, marks and numbers"),
-        Binding("tab,right", "step(1)", "Select", show=False, tooltip="The next answer"),
-        Binding("shift+tab,left", "step(-1)", "Previous answer", show=False),
-        Binding(
-            "space,pagedown",
-            "page(1)",
-            "Read on",
-            show=False,
-            id="rate.page",
-            tooltip="The next page, then the next answer",
+        *keys(
+            ("v", "reveal", "Show", "rate.reveal", "Rewards, marks and numbers"),
+            ("tab,right", "step(1)", "Select", "", "The next answer"),
+            ("shift+tab,left", "step(-1)", "Previous answer"),
         ),
-        Binding("pageup", "page(-1)", "Page up", show=False),
-        Binding("down", "scroll_card(3)", "Down", show=False),
-        Binding("up", "scroll_card(-3)", "Up", show=False),
-        Binding("z", "zoom", "Zoom", show=False, id="rate.zoom"),
-        *hidden_keys(
-            _ANSWER_TIPS,
-            ("e", "edit", "Edit", "rate.edit"),
-            ("w", "tags", "Why", "rate.tags"),
-            ("d", "diff", "Compare", "rate.diff"),
+        *keys(
+            ("space,pagedown", "page(1)", "Read on", "rate.page", _PAGE),
+            ("pageup", "page(-1)", "Page up"),
+            ("down", "scroll_card(3)", "Down"),
+            ("up", "scroll_card(-3)", "Up"),
+            ("z", "zoom", "Zoom", "rate.zoom"),
+            ("e", "edit", "Edit", "rate.edit", _EDIT),
+            ("w", "tags", "Why", "rate.tags", "Reasons recorded with the vote"),
+            ("d", "diff", "Compare", "rate.diff", _DIFF),
+            shown=False,
         ),
-        *(Binding(letter, f"tag('{letter}')", show=False) for letter in TAG_LETTERS),
+        *(Binding(letter, f"tag('{letter}')", show=False) for letter in model.TAG_LETTERS),
     ]
 
-    def __init__(self, queue: RateQueue, target: RatedGroup) -> None:
+    def __init__(self, queue: model.RateQueue, target: RatedGroup) -> None:
         super().__init__(queue)
         self._target = target
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "tag" and parameters and parameters[0] not in tag_keys(self.session):
+        if action == "tag" and parameters and parameters[0] not in model.tag_keys(self.session):
             return False
         return super().check_action(action, parameters)
 
     def obstacle(self, action: str) -> str | None:
-        if action == "tag" or (action == "edit" and self._subject() is not None):
-            return None
-        if action == "scroll_card" or self.queue.group is not None:
-            return None
-        return ""
+        works = action in ("tag", "scroll_card") or self.queue.group is not None
+        return None if works or (action == "edit" and self._subject() is not None) else ""
 
     def action_reveal(self) -> None:
         """Show the rewards; the note of the vote records that it was not blind."""
@@ -117,11 +88,11 @@ class AnswerKeys(RateArea):
 
     def action_scroll_card(self, rows: int) -> None:
         """Scroll the selected answer, or all that stand beside each other."""
-        self.answers.reader.scroll(rows)
+        self.answers.scroll_by(rows)
 
     def action_page(self, by: int) -> None:
         """Show the next page, then the next answer."""
-        self.answers.reader.page(by)
+        turn_page(self.answers, by)
 
     def action_zoom(self) -> None:
         """Show one answer on the whole screen, or all again."""
@@ -139,30 +110,30 @@ class AnswerKeys(RateArea):
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_tags(self) -> None:
         """Ask for the reasons."""
-        ballot, names = self.queue.ballot, tag_names(self.session.rating.tags)
-        if ballot is None:
+        group, ballot = self.queue.group, self.queue.ballot
+        names, keys = model.tag_names(self.session.rating.tags), model.tag_keys(self.session)
+        if group is None or ballot is None:
             return
         if not names:
-            show_hint(self, self.queue, "No reasons to choose from: list them in rating.tags")
+            self.hint("No reasons to choose from: list them in rating.tags")
             return
-        keys = tag_keys(self.session)
-        ballot.tags = await self.host.push_screen_wait(TagScreen(names, ballot.tags, keys))
+        asked = dialogs.TagScreen(group.query, names, ballot.tags, keys)
+        ballot.tags = await self.host.push_screen_wait(asked)
         self.changed()
 
     def action_tag(self, key: str) -> None:
         """Give a reason, or clear it: of the typed vote, else of the last one while it is held."""
-        name, queue = tag_keys(self.session)[key], self.queue
+        name, queue = model.tag_keys(self.session)[key], self.queue
         ballot, last, group = queue.ballot, queue.last, queue.last_voted
         if ballot is not None and not ballot.empty:
-            ballot.tags = flipped(ballot.tags, name)
+            ballot.tags = model.flipped(ballot.tags, name)
             self.changed()
         # of a late vote the proxy keeps no reasons that come after it
         elif not last or not group or queue.late is not None or why_kept(self.session, group):
-            message = f"{key} is the reason {name} of a vote that is typed or held; w gives others"
-            show_hint(self, queue, message)
+            self.hint(f"{key} is the reason {name} of a vote that is typed or held; w gives others")
         else:
-            args = {**last.args, "tags": flipped(last.args.get("tags", ()), name)}
-            queue.sent[last.group_id] = replace(last, args=args)
+            args = {**last.args, "tags": model.flipped(last.args.get("tags", ()), name)}
+            queue.sent[last.ballot.group_id] = replace(last, args=args)
             self._vote_again(args)
 
     @work(group="votes", exit_on_error=False)
@@ -177,8 +148,7 @@ class AnswerKeys(RateArea):
         """Ask for the answer that should have been given, and keep it as a demonstration."""
         subject = self._subject()
         if subject is None:
-            message = "Which one? Type the best answer's digit first, or choose with Tab"
-            show_hint(self, self.queue, message)
+            self.hint("Which one? Type the best answer's digit first, or choose with Tab")
             return
         group, index = subject
         draft = draft_file(self.session.home, group.group_id, index)
@@ -189,7 +159,7 @@ class AnswerKeys(RateArea):
             self.host.say(str(error), "error")
             return
         if after == before:
-            show_hint(self, self.queue, "nothing was changed")
+            self.hint("nothing was changed")
         elif not after.strip():
             self.host.say("The text is empty; nothing was stored", "warning")
         elif not await self._store(group, index, after):
@@ -235,13 +205,8 @@ class AnswerKeys(RateArea):
         return texts[index].text
 
     async def _store(self, group: Group, index: int, edited: str) -> bool:
-        outcome = await self.session.command(
-            "group.edit",
-            group_id=group.group_id,
-            index=index,
-            edited=edited,
-            **rater_args(self.session),
-        )
+        args = {"group_id": group.group_id, "index": index, "edited": edited}
+        outcome = await self.session.command("group.edit", **args, **rater_args(self.session))
         if not outcome.ok:
             kept = " Your draft is kept: e opens it again" if self.session.home else ""
             self.host.say(f"The correction was not stored: {outcome.message}.{kept}", "error")
@@ -251,8 +216,7 @@ class AnswerKeys(RateArea):
         if ballot is not None and same and ballot.empty and not ballot.scoring:
             ballot.record_key(self.session.now())
             ballot.digit(ballot.shown.index(index) + 1)
-        message = "kept as a demonstration for SFT; reward and user's answer stay as they are"
-        show_hint(self, self.queue, message)
+        self.hint("kept as a demonstration for SFT; reward and user's answer stay as they are")
         return True
 
 
@@ -264,9 +228,7 @@ def draft_file(home: Path | None, group_id: str, index: int) -> Path | None:
     return home / "drafts" / f"{name}.md"
 
 
-_TOOL_TIPS = {
-    "mode": "off, answer first, hold",
-    "guidelines": "Show the rating guidelines",
+_TIPS = {
     "judge": "Your votes compared with the automatic rewards",
     "raters": "Who rates, pace and agreement of each rater, disagreements to settle",
     "unsure": "Only groups on which the automatic rewards are unsure, or all again",
@@ -275,9 +237,8 @@ _TOOL_TIPS = {
     "take": "Rate the group that another console has on screen",
     "accept_all": "When open ratings cause a stall: send all automatic rewards; asks first",
     "abort_all": "When open ratings cause a stall: abort those groups; asks first",
-    "name": "The rater's name, recorded with all later votes",
 }
-"""Action -> its tooltip."""
+"""Action -> its tooltip, where that is long."""
 
 
 class RaterTools(RateArea):
@@ -286,29 +247,23 @@ class RaterTools(RateArea):
     WRITING: ClassVar[frozenset[str]] = frozenset(
         {"mode", "held", "take", "accept_all", "abort_all", "name", "goal"}
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *hidden_keys(
-            _TOOL_TIPS,
-            ("o", "mode", "Mode", "rating.mode"),
-            ("g", "guidelines", "Guidelines", "rate.guidelines"),
-            ("j", "judge", "Agreement", "rate.judge"),
-            ("r", "raters", "Raters", "rate.raters"),
-            ("f", "unsure", "Only unsure", "rate.unsure"),
-            ("U", "held", "Your votes", "rate.held"),
-            ("G", "goal", "Goal", "rate.goal"),
-            ("T", "take", "Take over", "rate.take"),
-            ("A", "accept_all", "Accept all", "rating.accept_all"),
-            ("X", "abort_all", "Abort all", "rating.abort_all"),
-            ("N", "name", "Your name", "rate.name"),
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = keys(
+        ("o", "mode", "Mode", "rating.mode", "off, answer first, hold"),
+        ("g", "guidelines", "Guidelines", "rate.guidelines", "Show the rating guidelines"),
+        ("j", "judge", "Agreement", "rate.judge", _TIPS["judge"]),
+        ("r", "raters", "Raters", "rate.raters", _TIPS["raters"]),
+        ("f", "unsure", "Only unsure", "rate.unsure", _TIPS["unsure"]),
+        ("U", "held", "Your votes", "rate.held", _TIPS["held"]),
+        ("G", "goal", "Goal", "rate.goal", _TIPS["goal"]),
+        ("T", "take", "Take over", "rate.take", _TIPS["take"]),
+        ("A", "accept_all", "Accept all", "rating.accept_all", _TIPS["accept_all"]),
+        ("X", "abort_all", "Abort all", "rating.abort_all", _TIPS["abort_all"]),
+        ("N", "name", "Your name", "rate.name", "The rater's name, recorded with all later votes"),
+        shown=False,
+    )
 
-    def __init__(
-        self, queue: RateQueue, group_keys: RateGroupKeys, voting: Voting, lease: LeaseKeeper
-    ) -> None:
+    def __init__(self, queue: model.RateQueue, lease: LeaseKeeper) -> None:
         super().__init__(queue)
-        self._group_keys = group_keys
-        self._voting = voting
         self._lease = lease
 
     def obstacle(self, action: str) -> str | None:
@@ -327,41 +282,39 @@ class RaterTools(RateArea):
 
     # --- guidelines, mode, name --------------------------------------------------------------
 
-    async def _read_guidelines(self) -> Guidelines | None:
-        path = self.session.rating.guidelines
-        self.queue.guidelines = await asyncio.to_thread(read_guidelines, path)
-        return self.queue.guidelines
+    async def _read_guidelines(self) -> bool:
+        """Read the guidelines; return False, and say why, if they cannot be read."""
+        try:
+            path = self.session.rating.guidelines
+            self.queue.guidelines = await asyncio.to_thread(model.read_guidelines, path)
+        except AjetError as error:
+            self.host.say(str(error), "warning")
+            return False
+        return True
 
     @work(group="guidelines", exclusive=True, exit_on_error=False)
     async def on_mount(self) -> None:
         """Read the guidelines: their version is recorded with the votes."""
-        try:
-            await self._read_guidelines()
+        if await self._read_guidelines():
             self.changed()
-        except AjetError as error:
-            self.host.say(str(error), "warning")
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_guidelines(self) -> None:
         """Read the file again and show it."""
-        try:
-            guidelines = await self._read_guidelines()
-        except AjetError as error:
-            self.host.say(str(error), "warning")
+        if not await self._read_guidelines():
             return
-        if guidelines is None:
-            message = "No guidelines: set rating.guidelines to a Markdown file"
-            show_hint(self, self.queue, message)
+        if (guidelines := self.queue.guidelines) is None:
+            self.hint("No guidelines: set rating.guidelines to a Markdown file")
         else:
-            await self.host.push_screen_wait(GuidelinesScreen(guidelines))
+            await self.host.push_screen_wait(dialogs.GuidelinesScreen(guidelines))
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_mode(self) -> None:
         """Ask for the rating mode and switch to it."""
         present = self.session.state.rating_mode
-        mode = await self.host.push_screen_wait(ModeScreen(present))
+        mode = await self.host.push_screen_wait(dialogs.ModeScreen(present))
         if mode is not None and mode != present:
-            self._group_keys.send("rating.mode", mode=mode)
+            self.group_keys.send("rating.mode", mode=mode)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_name(self) -> None:
@@ -399,28 +352,28 @@ class RaterTools(RateArea):
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_held(self) -> None:
         """List the votes of this rater; undo the chosen one, open its group, or ask it again."""
-        choice = await self.host.push_screen_wait(VotesScreen(self.queue))
+        choice = await self.host.push_screen_wait(dialogs.VotesScreen(self.queue))
         if choice is None:
             return
         group = self.session.state.groups.get(choice.group_id)
         if choice.action == "again":
             self.screen.query_one(InboxKeys).ask(choice.group_id)
         elif group is not None and group in self.queue.held():
-            self._voting.undo_vote(group)
+            self.screen.query_one(Voting).undo_vote(group)
         else:
             self.host.push_screen(GroupScreen(choice.group_id))
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_judge(self) -> None:
         """Show the agreement with the automatic rewards, and open a chosen disagreement."""
-        await self._follow(await self.host.push_screen_wait(AgreementScreen(self.session)))
+        await self._follow(await self.host.push_screen_wait(dialogs.AgreementScreen(self.session)))
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_raters(self) -> None:
         """Show the raters; open or settle a chosen disagreement."""
-        await self._follow(await self.host.push_screen_wait(RatersScreen(self.session)))
+        await self._follow(await self.host.push_screen_wait(dialogs.RatersScreen(self.session)))
 
-    async def _follow(self, choice: GroupChoice | None) -> None:
+    async def _follow(self, choice: dialogs.GroupChoice | None) -> None:
         """Open the chosen group, or ask for the decisive vote on it and send it."""
         group = self.session.group(choice.group_id) if choice is not None else None
         if choice is not None and choice.action == "open":
@@ -458,7 +411,7 @@ class RaterTools(RateArea):
             body += f" On {lacking} of them votes are missing: the votes so far are sent instead."
         if await self.host.confirm("Accept all automatic rewards?", body, "Accept all"):
             for name in servers:
-                self._group_keys.send("rating.accept_all", server=name)
+                self.group_keys.send("rating.accept_all", server=name)
 
     @work(group="question", exclusive=True, exit_on_error=False)
     async def action_abort_all(self) -> None:
@@ -472,4 +425,4 @@ class RaterTools(RateArea):
             return
         args = {"reason": reason} if reason else {}
         for name in servers:
-            self._group_keys.send("rating.abort_all", server=name, **args)
+            self.group_keys.send("rating.abort_all", server=name, **args)

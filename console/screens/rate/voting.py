@@ -1,29 +1,117 @@
-"""Voting by keys: typing, sending and undoing votes."""
+"""Voting by keys: typing, sending and undoing votes; what the key areas of Rate share."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 from textual import work
 from textual.binding import Binding, BindingType
 
-from console.screens.group.actions import digit_bindings
+from ajet_swarm.common.text import plain
+from console.screens.base import ConsoleScreen
+from console.screens.group.actions import DetailKeys, GroupKeys, GroupTarget, digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
 from console.screens.rate.ballot import Ballot, Vote
-from console.screens.rate.keys import NO_GROUP, RateArea, RateGroupKeys
-from console.screens.rate.model import IGNORED, RateQueue
+from console.screens.rate.model import IGNORED, RateQueue, digit
 from console.screens.rate.raters.text import second_words
+from console.screens.rate.widgets import Answers
 from console.session.app_state import Session
 from console.session.command_plans import arguments, obstacle, refusal
-from console.widgets.key_area import hidden_keys
+from console.ui.keys import keys
+from console.widgets.key_area import KeyArea
 from core.commands.spec import NoChange
 from core.state import Group
 
-_TIPS = {
-    "arm('tie')": "No preference: a dead group",
-    "arm('bad')": "All 0: a dead group",
-    "open('ranking')": "Best first; the last answer follows by itself",
-}
-"""Action -> its tooltip."""
+NO_GROUP = "No group is waiting for a vote"
+_REPLACED_GROUP = "The group here has ended: this is another one. The key was ignored"
+_RANKS = "Best first; the last answer follows by itself"
+_REPLACED = frozenset({"unrate", "rerun"})
+"""Actions on one group whose keys do something else here."""
+_HIDDEN = frozenset({"accept", "abort"})
+
+
+def _explain(area: KeyArea, queue: RateQueue, why: str) -> None:
+    """Show why a key does nothing now; in the last line while no group waits."""
+    if queue.group is not None:
+        area.host.say(why, "warning")
+    else:
+        queue.set_message(plain(why), hint=True)
+        area.changed()
+
+
+class RateArea(KeyArea):
+    """A key area of the rating screen."""
+
+    def __init__(self, queue: RateQueue, *, focusable: bool = False) -> None:
+        super().__init__(focusable=focusable)
+        self.queue = queue
+
+    def explain(self, key: str, why: str) -> None:
+        _explain(self, self.queue, why)
+
+    def hint(self, message: str) -> None:
+        """Show a message about the group on screen, until that changes or the next vote."""
+        self.queue.set_message(plain(message), hint=True)
+        self.changed()
+
+    @property
+    def answers(self) -> Answers:
+        """The widget with the answers."""
+        return self.screen.query_one(Answers)
+
+    @property
+    def group_keys(self) -> "RateGroupKeys":
+        """The keys for the group on screen, which send commands."""
+        return self.screen.query_one(RateGroupKeys)
+
+
+class RatedGroup(GroupTarget):
+    """The group on the rating screen, whose answers are shuffled and may be anonymous."""
+
+    def __init__(self, screen: ConsoleScreen, queue: RateQueue) -> None:
+        super().__init__(screen)
+        self._queue = queue
+
+    @property
+    def candidate(self) -> int:
+        answers = self._screen.query_one(Answers)
+        return answers.cards[answers.selected or 0].index if answers.cards else 0
+
+    def number_of(self, index: int) -> str:
+        """Return the digit of the answer on this screen, not the number of the candidate."""
+        ballot = self._queue.ballot
+        return digit(index, ballot.shown) if ballot is not None else super().number_of(index)
+
+    def abort_details(self, group: Group) -> str:
+        """Return what the user received; omit the answer's number while the vote is blind."""
+        ballot = self._queue.ballot
+        if group.returned is None or ballot is None:
+            return super().abort_details(group)
+        if not ballot.revealed:
+            return "The user has been answered."
+        return f"The user has been answered, with answer {self.number_of(group.returned)}."
+
+
+class RateGroupKeys(DetailKeys, inherit_bindings=False):
+    """The keys for the group on the rating screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        replace(binding, show=binding.show and binding.action not in _HIDDEN)
+        for binding in Binding.make_bindings([*GroupKeys.BINDINGS, *DetailKeys.BINDINGS])
+        if binding.action not in _REPLACED
+    ]
+
+    def __init__(self, target: GroupTarget, queue: RateQueue) -> None:
+        super().__init__(target)
+        self.queue = queue
+
+    def obstacle(self, action: str) -> str | None:
+        if action in _HIDDEN and self.queue.group is None:
+            return NO_GROUP
+        return "" if action in _HIDDEN and self.queue.second else super().obstacle(action)
+
+    def explain(self, key: str, why: str) -> None:
+        _explain(self, self.queue, why)
 
 
 class Voting(RateArea):
@@ -32,36 +120,34 @@ class Voting(RateArea):
     WRITING: ClassVar[frozenset[str]] = frozenset({"digit", "commit", "open", "arm", "undo"})
     BINDINGS: ClassVar[list[BindingType]] = [
         *digit_bindings("digit", "Best", "The best answer; in a ranking or scores the next digit"),
-        Binding("0", "digit(0)", "Score 0", show=False),
-        Binding("enter", "commit", "Send", id="rate.commit", tooltip="Send the typed vote"),
-        Binding(
-            "s", "open('scores')", "Score", id="rate.scores", tooltip="A digit for each answer"
+        *keys(
+            ("0", "digit(0)", "Score 0"),
+            ("enter", "commit", "Send", "rate.commit", "Send the typed vote"),
+            ("s", "open('scores')", "Score", "rate.scores", "A digit for each answer"),
         ),
-        *hidden_keys(
-            _TIPS,
-            ("greater_than_sign", "open('ranking')", "Rank", "rate.rank"),
-            ("t", "arm('tie')", "Tie", "rate.tie"),
-            ("b", "arm('bad')", "Bad", "rate.bad"),
+        *keys(
+            ("greater_than_sign", "open('ranking')", "Rank", "rate.rank", _RANKS),
+            ("t", "arm('tie')", "Tie", "rate.tie", "No preference: a dead group"),
+            ("b", "arm('bad')", "Bad", "rate.bad", "All 0: a dead group"),
+            shown=False,
         ),
-        Binding("k", "arm('skip')", "Skip", id="rate.skip", tooltip="To the end of the queue"),
-        Binding("u", "undo", "Undo", id="rate.undo", tooltip="Undo the last vote"),
-        Binding("backspace", "back", "Delete the last key", show=False),
-        Binding("right_square_bracket", "other(1)", "Next group", show=False, key_display="]"),
-        Binding("left_square_bracket", "other(-1)", "Previous group", show=False, key_display="["),
-        Binding("escape", "clear", "Clear", show=False, id="rate.clear"),
+        *keys(
+            ("k", "arm('skip')", "Skip", "rate.skip", "To the end of the queue"),
+            ("u", "undo", "Undo", "rate.undo", "Undo the last vote"),
+            ("backspace", "back", "Delete the last key"),
+            ("right_square_bracket", "other(1)", "Next group", "", "", "]"),
+            ("left_square_bracket", "other(-1)", "Previous group", "", "", "["),
+        ),
+        *keys(("escape", "clear", "Clear", "rate.clear"), shown=False),
     ]
-
-    def __init__(self, queue: RateQueue, group_keys: RateGroupKeys) -> None:
-        super().__init__(queue, focusable=True)
-        self._group_keys = group_keys
 
     # --- what is possible now ----------------------------------------------------------------
 
     def obstacle(self, action: str) -> str | None:
-        group = self.queue.group
+        group, ballot = self.queue.group, self.queue.ballot
         if action == "undo":
-            return self._undo_obstacle()
-        ballot = self.queue.ballot
+            voted = _undoable(self.queue)
+            return why_kept(self.session, voted) if voted else "You have no vote to undo"
         if action == "clear" and self.queue.late is not None:  # without typed keys it leads back
             is_open = ballot is not None and (ballot.ranking or ballot.scoring or not ballot.empty)
             return None if is_open else ""
@@ -72,11 +158,6 @@ class Voting(RateArea):
         if action == "commit" and ballot is not None and not _enter_sends(self.queue):
             return ballot.lacking()
         return None if self.queue.second else obstacle("vote", group, self.session)
-
-    def _undo_obstacle(self) -> str | None:
-        """Return why no vote can be undone; independent of the group on screen."""
-        group = _undoable(self.queue)
-        return why_kept(self.session, group) if group is not None else "You have no vote to undo"
 
     def _refuses(self, group: Group) -> bool:
         """Return whether a vote on a group has no effect, and show why."""
@@ -98,8 +179,7 @@ class Voting(RateArea):
             self.changed()
             return None
         if self.queue.just_replaced:
-            message = "The group here has ended: this is another one. The key was ignored"
-            self.host.say(message, "warning")
+            self.host.say(_REPLACED_GROUP, "warning")
             return None
         # a second vote is valid although the group was sent
         return None if not self.queue.second and self._refuses(group) else (group, ballot)
@@ -148,18 +228,17 @@ class Voting(RateArea):
                 self.queue.set_message(f"The group still lacks {votes}: nothing was sent")
                 self.changed()
             else:
-                self._group_keys.send("group.accept", group_id=held[0].group_id)
+                self.group_keys.send("group.accept", group_id=held[0].group_id)
 
     def action_undo(self) -> None:
         """Undo the newest vote that can be undone."""
-        group = _undoable(self.queue)
-        if group is not None and self._undo_obstacle() is None:
+        if (group := _undoable(self.queue)) and self.obstacle("undo") is None:
             self.undo_vote(group)
 
     def action_back(self) -> None:
         """Delete the last key of the ballot."""
-        if self.queue.ballot is not None:
-            self.queue.ballot.back()
+        if (ballot := self.queue.ballot) is not None:
+            ballot.back()
             self.queue.set_message("")
             self.changed()
 
@@ -200,39 +279,27 @@ class Voting(RateArea):
         if vote is None:
             self.changed()
             return
-        attention = ballot.attention(self.session.now())
-        with_rater_name(
-            self, partial(self._cast, group.group_id, ballot, vote, attention, confirmed)
-        )
+        args = {"group_id": group.group_id, **vote.args()}
+        args |= ballot.attention(self.session.now())
+        with_rater_name(self, partial(self._cast, ballot, vote, args, confirmed))
 
-    def _cast(
-        self,
-        group_id: str,
-        ballot: Ballot,
-        vote: Vote,
-        attention: dict[str, object],
-        confirmed: bool,
-    ) -> None:
+    def _cast(self, ballot: Ballot, vote: Vote, args: dict[str, Any], confirmed: bool) -> None:
         """Start the command, then go on to the next group; the screen is painted afterwards."""
         queue, session = self.queue, self.session
-        group = session.group(group_id)  # a dialog may have been open since the key
+        group = session.group(ballot.group_id)  # a dialog may have been open since the key
         if not ballot.second and group is not None and self._refuses(group):
             return
-        args = {"group_id": group_id, **vote.args(), **rater_args(session), **attention}
+        args |= rater_args(session)
         if not ballot.second:
             if queue.guidelines is not None:
                 args["guidelines"] = queue.guidelines.version
             args |= {"note": ballot.note(), "holder": session.holder}
         queue.record_sent(ballot, vote, args)
         if not ballot.second:
-            is_new = group is not None and group.vote_of(session.rater, session.holder) is None
-            at_once = (
-                confirmed
-                and group is not None
-                and group.user_waits
-                and _lacking_votes(group) <= int(is_new)
-                and not queue.waiting()
-            )
+            at_once = confirmed and group is not None and group.user_waits and not queue.waiting()
+            if at_once and group is not None:
+                is_new = group.vote_of(session.rater, session.holder) is None
+                at_once = _lacking_votes(group) <= int(is_new)
             self._deliver(group.query if group is not None else "", args, at_once)
         elif vote.rating != "skip":
             self._deliver_second(args)
@@ -265,7 +332,7 @@ class Voting(RateArea):
         args = rater_args(self.session)
         if group.overlap > 1 or self.queue.late is not None:
             args["holder"] = self.session.holder
-        self._group_keys.send("group.unrate", group_id=group.group_id, **args)
+        self.group_keys.send("group.unrate", group_id=group.group_id, **args)
 
 
 def _undoable(queue: RateQueue) -> Group | None:

@@ -11,23 +11,18 @@ from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
 from textual.widget import Widget
 
-from ajet_swarm.common.text import plural
+from ajet_swarm.common.text import one_line, plural
 from console.screens.group.card import Card, body, in_border
 from console.screens.group.widgets import HEAD, Candidates
+from console.screens.rate import text
 from console.screens.rate.arrangement import GRID, NOTHING, Arrangement, Spot, arranged
-from console.screens.rate.last_vote import last_vote_words, vote_rows
-from console.screens.rate.model import RateQueue, session_figures, tag_keys
-from console.screens.rate.text import (
-    MINUTES,
-    answer_head,
-    first_lines,
-    guideline_lines,
-    reference_lines,
-    rows_left,
-    session_lines,
-)
-from console.text.lines import Line, line_text
+from console.screens.rate.ballot import Ballot
+from console.screens.rate.model import RateQueue, RatingFigures, session_figures, tag_keys
+from console.text.lines import EMPTY, Line, fit, line_text
+from console.text.markdown import markdown_lines
+from console.text.wrap import wrapped_lines
 from console.widgets.pane import TextPane
+from core.state import Group
 
 
 class AnswerPane(TextPane):
@@ -65,7 +60,7 @@ def page_rows(pane: AnswerPane) -> int:
 def _rows_below(pane: AnswerPane) -> str:
     """Return how much is left to read, in words."""
     below = max(0, pane.content_rows() - pane.size.height - round(pane.scroll_offset.y))
-    return rows_left(below, is_cut(pane), pane.hint)
+    return text.rows_left(below, is_cut(pane), pane.hint)
 
 
 def inner_width(width: int, framed: bool) -> int:
@@ -106,7 +101,7 @@ class Answers(Candidates):
         """Only the selected answer is shown."""
         self.shown = NOTHING
         """Where the answers stand now."""
-        self.reader = Reader(self)
+
         self._layout = _Spots()
 
     @property
@@ -115,19 +110,9 @@ class Answers(Candidates):
         return self._layout
 
     @property
-    def count(self) -> int:
-        """Number of answers."""
-        return len(self._cards)
-
-    @property
     def opened(self) -> int:
         """Place of the answer that is read where not all are open."""
         return self._selected or 0
-
-    @property
-    def together(self) -> bool:
-        """Whether all answers scroll together: beside each other, and none is selected."""
-        return self.shown.form == "grid" and self._selected is None
 
     def arrangement(self, size: Size) -> Arrangement:
         """Return where the answers stand in a size."""
@@ -149,7 +134,7 @@ class Answers(Candidates):
     def reset(self) -> None:
         """Show the answers of another group: all of them, from their first lines, none selected."""
         self.zoomed = False
-        self.reader.first()
+        self.show_starts()
         self.select(None)
 
     def toggle_zoom(self) -> None:
@@ -158,13 +143,27 @@ class Answers(Candidates):
         self._arrange()
 
     def open_panes(self) -> list[AnswerPane]:
-        """Return the panes that scroll: the open answer, or all of them."""
+        """Return the panes that scroll: the open answer, or all that stand beside each other while
+        none is selected."""
+        together = self.shown.form == "grid" and self._selected is None
         panes = zip(self.query_children(AnswerPane), self.shown.spots, strict=False)
         return [
             pane
             for pane, spot in panes
-            if not spot.folded and (self.together or spot.place == self.opened)
+            if not spot.folded and (together or spot.place == self.opened)
         ]
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def show_starts(self) -> None:
+        """Show the first lines of all answers."""
+        for pane in self.query_children(AnswerPane):
+            pane.scroll_home(animate=False, immediate=True)
+
+    def scroll_by(self, rows: int) -> None:
+        """Scroll the open answer, or all of them together."""
+        for pane in self.open_panes():
+            pane.scroll_relative(y=rows, animate=False, immediate=True)
 
     # --- painting ----------------------------------------------------------------------------
 
@@ -194,12 +193,12 @@ class Answers(Candidates):
         words = f"of {len(self._cards)}" if form == "alone" and len(self._cards) > 1 else ""
         if framed:
             pane.drop_head()
-            line = answer_head(card, HEAD, chosen, words)
+            line = text.answer_head(card, HEAD, chosen, words)
             pane.put_in_border(Content.assemble(*in_border(line)))
         else:
             pane.show_head(
                 (card, chosen, words),
-                lambda width: answer_head(card, width, chosen, words, _rows_below(pane)),
+                lambda width: text.answer_head(card, width, chosen, words, _rows_below(pane)),
             )
         pane.show((card, inner), lambda _: body(card, inner))
 
@@ -214,11 +213,45 @@ class Answers(Candidates):
         pane.scroll_home(animate=False, immediate=True)
 
         def titled(width: int) -> Line:
-            words = line_text(next(iter(first_lines(card, texts, width)), ())).strip()
-            return answer_head(card, width, chosen, words if spot.height == 1 else "", rows)
+            words = line_text(next(iter(text.first_lines(card, texts, width)), ())).strip()
+            shown = words if spot.height == 1 else ""
+            return text.answer_head(card, width, chosen, note=rows, words=shown)
 
         pane.show_head((card, chosen, texts, spot), titled)
-        pane.show((card, texts), lambda width: first_lines(card, texts, width))
+        pane.show((card, texts), lambda width: text.first_lines(card, texts, width))
+
+
+def turn_page(answers: Answers, by: int) -> None:
+    """Show the next page of what is read; after its end the next answer, or all again.
+
+    One of several answers under each other is read on the whole screen.
+
+    Args:
+        answers: The answers.
+        by: 1 for the next page, -1 for the one before.
+    """
+    panes, shown = [pane for pane in answers.open_panes() if is_cut(pane)], answers.shown
+    before = [pane.scroll_offset.y for pane in panes]
+    rows = min((page_rows(pane) for pane in panes), default=0)
+    for pane in panes:
+        pane.scroll_relative(y=by * rows, animate=False, immediate=True)
+    moved = before != [pane.scroll_offset.y for pane in panes]
+    place = answers.opened if moved else answers.opened + by
+    if shown.form == "stack" and not shown.whole:
+        answers.zoomed = True
+        answers.select(max(0, place))
+        row = rows if moved else 0
+        for pane in answers.open_panes():
+            answers.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
+    elif moved:
+        return
+    elif shown.form not in ("list", "alone"):
+        answers.show_starts()
+    elif 0 <= place < len(answers.cards):
+        answers.show_starts()
+        answers.select(place)
+    else:
+        answers.reset()
 
 
 def _mark(pane: AnswerPane, *, chosen: bool, framed: bool = False, folded: bool = False) -> None:
@@ -231,60 +264,9 @@ def _texts(cards: Sequence[Card]) -> tuple[str, ...]:
     return tuple(card.text for card in cards if card.text)
 
 
-class Reader:
-    """Scrolls the answers, and pages through them."""
-
-    def __init__(self, answers: Answers) -> None:
-        self._answers = answers
-
-    def first(self) -> None:
-        """Show the first lines of all answers."""
-        for pane in self._answers.query_children(AnswerPane):
-            pane.scroll_home(animate=False, immediate=True)
-
-    def scroll(self, rows: int) -> None:
-        """Scroll the open answer, or all of them together."""
-        for pane in self._answers.open_panes():
-            pane.scroll_relative(y=rows, animate=False, immediate=True)
-
-    def page(self, by: int) -> None:
-        """Show the next page of what is read; after its end the next answer, or all again.
-
-        One of several answers under each other is read on the whole screen.
-
-        Args:
-            by: 1 for the next page, -1 for the one before.
-        """
-        answers, arrangement = self._answers, self._answers.shown
-        panes = [pane for pane in answers.open_panes() if is_cut(pane)]
-        before = [pane.scroll_offset.y for pane in panes]
-        rows = min((page_rows(pane) for pane in panes), default=0)
-        for pane in panes:
-            pane.scroll_relative(y=by * rows, animate=False, immediate=True)
-        moved = before != [pane.scroll_offset.y for pane in panes]
-        if arrangement.form == "stack" and not arrangement.whole:
-            self._read_alone(answers.opened if moved else answers.opened + by, rows if moved else 0)
-        elif arrangement.form in ("list", "alone") and not moved:
-            self._read_next(answers.opened + by)
-        elif not moved:
-            self.first()
-
-    def _read_alone(self, place: int, row: int) -> None:
-        """Show one answer on the whole screen, from a row on."""
-        self._answers.zoomed = True
-        self._answers.select(max(0, place))
-        for pane in self._answers.open_panes():
-            self._answers.call_after_refresh(pane.scroll_to, y=row, animate=False, immediate=True)
-
-    def _read_next(self, place: int) -> None:
-        """Show an answer from its first line; all of them if there is none at that place."""
-        if 0 <= place < self._answers.count:
-            self.first()
-            self._answers.select(place)
-        else:
-            self._answers.reset()
-
-
+MINUTES = 15
+"""Minutes that the pace is drawn for."""
+_CAP = 4_000
 _PROBE_WIDTH = 80
 """Cells for which it is asked whether there is a reference to show."""
 
@@ -319,19 +301,19 @@ class RateAside(Horizontal):
             roomy: Whether the terminal has room for panels.
         """
         session = queue.session
-        text = queue.guidelines.text if queue.guidelines is not None else ""
+        rules = queue.guidelines.text if queue.guidelines is not None else ""
         named = bool(session.rating.guidelines)
-        pane = self._pane("guidelines", named or bool(text.strip()))
-        pane.show((text, named), lambda width: guideline_lines(text, named, width))
-        pane.border_subtitle = "g shows all" if text else ""
+        pane = self._pane("guidelines", named or bool(rules.strip()))
+        pane.show((rules, named), lambda width: guideline_lines(rules, named, width))
+        pane.border_subtitle = "g shows all" if rules else ""
 
         group, ballot, last = queue.group, queue.ballot, queue.last_voted
-        words = last_vote_words(queue) if last is not None else ""
+        words = text.last_vote_words(queue) if last is not None else ""
         source = tuple(reference_lines(group, ballot, last, words, _PROBE_WIDTH))
         pane = self._pane("reference", bool(source))
         pane.show(source, lambda width: reference_lines(group, ballot, last, words, width))
 
-        votes = [line for _, line in vote_rows(queue)] if answers is not None else []
+        votes = [line for _, line in text.vote_rows(queue)] if answers is not None else []
         pane = self._pane("votes", bool(votes))
         if not pane.border_subtitle:
             reasons = tag_keys(session).items()
@@ -355,3 +337,107 @@ class RateAside(Horizontal):
         pane = self.query_one(f"#rate-{name}", TextPane)
         pane.display = has_content
         return pane
+
+
+# --- panels of a wide screen: no lines means that a panel has no content and is hidden ------------
+
+
+def guideline_lines(rules: str, named: bool, width: int) -> list[Line]:
+    """Return the guidelines; `named` is whether the settings name a file."""
+    if rules.strip():
+        return markdown_lines(rules, width, _CAP * 5)
+    if named:
+        words = "The guidelines are empty or cannot be read; g shows why."
+        return wrapped_lines(words, width, "$muted")
+    return []
+
+
+def reference_lines(
+    group: Group | None, ballot: Ballot | None, last: Group | None, vote: str, width: int
+) -> list[Line]:
+    """Return the reference of the question on screen, or of the one that was rated last.
+
+    A reference must not influence a blind vote: that of the question on screen is hidden until `v`
+    shows it, and that of the last vote is omitted if it is the same.
+
+    Args:
+        last: The group of the last vote.
+        vote: That vote in words.
+    """
+    hidden = ballot is not None and not ballot.revealed
+    if group is not None and not hidden:
+        return _reference(group.reference, width) if group.reference is not None else []
+    lines: list[Line] = []
+    if group is not None and group.reference is not None:
+        words = "This question has a reference: it appears after your vote, v shows it now."
+        lines += wrapped_lines(words, width, "$muted")
+    if last is not None and _may_show(last, group):
+        lines += [EMPTY] if lines else []
+        lines.append((("last vote ", "$heading"), (fit(vote, width - 10).rstrip(), "$muted")))
+        lines += wrapped_lines(last.query, width, "bold", 400)[:2]
+        lines += _reference(last.reference or "", width)
+    return lines
+
+
+def _may_show(last: Group, group: Group | None) -> bool:
+    """Return whether the reference of the last vote may be shown beside the question on screen."""
+    if last.reference is None or last.rating is None:
+        return False
+    return group is None or (
+        group.group_id != last.group_id
+        and group.query != last.query
+        and group.reference != last.reference
+    )
+
+
+def _reference(known: str, width: int) -> list[Line]:
+    return wrapped_lines(known, width, "$returned", _CAP) or [(("(empty)", "$returned"),)]
+
+
+def session_lines(
+    now: RatingFigures,
+    minutes: Sequence[int],
+    counted: int,
+    waiting: int,
+    rater: str,
+    width: int,
+) -> list[Line]:
+    """Return the number of votes, their pace, and how many groups wait.
+
+    Args:
+        now: The figures of the session.
+        minutes: Votes in each of the last minutes, oldest first.
+        counted: Votes of the rater on complete groups, sent or late, of all sessions.
+        waiting: Groups that wait for a vote.
+        rater: The rater's name; empty before it is known.
+        width: Cells of a line.
+    """
+    pace = "–" if now.per_minute is None else f"{now.per_minute:.1f}"
+    goal = text.progress_words(now).removesuffix(" at this pace") if now.goal else ""
+    by = f" by {one_line(rater, 20)}" if rater else ""
+    rows = (
+        ("rated", str(now.rated), "bold $reward-up", by),
+        ("goal", goal, "bold", ""),
+        ("skipped", str(now.skipped or ""), "bold", ""),
+        ("waiting", str(waiting), "bold $winner" if waiting else "bold", ""),
+        ("counted", str(counted or ""), "bold", " in all"),
+        ("pace", pace, "bold", " a minute"),
+    )
+    return [
+        *(
+            ((f"{label:<10}", "$muted"), (value, tone), (note, "$muted"))
+            for label, value, tone, note in rows
+            if value
+        ),
+        EMPTY,
+        ((_bars(minutes, width), "$curve"),),
+        ((fit(f"the last {len(minutes)} minutes", width).rstrip(), "$muted"),),
+    ]
+
+
+def _bars(counts: Sequence[int], width: int) -> str:
+    """Return a bar for each count, as wide as the width allows."""
+    top = max(1, *counts)
+    size = max(1, min(3, width // len(counts)))
+    bars = ("▁▂▃▄▅▆▇█"[count * 7 // top] if count else "·" for count in counts)
+    return "".join(bar * size for bar in bars)

@@ -93,7 +93,7 @@ def extremes(
     Of equal ones the newest; none from the other half between lowest and highest.
     """
     answers = [
-        (digest.group_id, index, value)
+        (digest.group.group_id, index, value)
         for digest in reversed(digests)
         for index, value in zip(digest.parts[name].indices, digest.parts[name].values, strict=True)
     ]

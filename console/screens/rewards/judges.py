@@ -1,6 +1,5 @@
 """Calls and cost of each judge (a language model that scores answers), as lines."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,32 +16,22 @@ from core.state import State
 _TROUBLE_LINES = 2
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeFigures:
-    """Figures computed from the counts of one judge."""
+def figures_of(judge: JudgeSpent) -> dict[str, float | None]:
+    """Return the shares and means of a judge; retries and repairs do not count as questions.
 
-    calls_a_group: float | None
-    """None before the first group."""
-    cached: float | None
-    """Share of its questions answered from the cache, 0 to 1."""
-    failed: float | None
-    """Share of its groups that it abstained from."""
-    latency: float | None
-    """Seconds of a call, on average."""
-    spent: float | None
-    """Share of its limit; None without one."""
-
-
-def figures_of(judge: JudgeSpent) -> JudgeFigures:
-    """Return its shares and means; retries and repairs do not count as questions."""
+    Returns:
+        `calls_a_group`, None before the first group; `cached`, the share of its questions answered
+        from the cache, 0 to 1; `failed`, the share of its groups that it abstained from; `latency`,
+        seconds of a call, on average; `spent`, the share of its limit, None without one.
+    """
     asked = max(0, judge.calls - judge.retries - judge.repairs)
-    return JudgeFigures(
-        calls_a_group=_share(judge.calls, judge.groups),
-        cached=_share(judge.hits, judge.hits + asked),
-        failed=_share(judge.failures, judge.groups),
-        latency=judge.latency,
-        spent=_share(judge.cost, judge.limit) if judge.priced else None,
-    )
+    return {
+        "calls_a_group": _share(judge.calls, judge.groups),
+        "cached": _share(judge.hits, judge.hits + asked),
+        "failed": _share(judge.failures, judge.groups),
+        "latency": judge.latency,
+        "spent": _share(judge.cost, judge.limit) if judge.priced else None,
+    }
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -114,17 +103,17 @@ def _judge(state: State, judge: JudgeSpent, width: int) -> list[Line]:
 def _cost(judge: JudgeSpent) -> Cell:
     if not judge.priced:
         return "no price", "$faint"
-    spent = figures_of(judge).spent
+    spent = figures_of(judge)["spent"]
     return figure(judge.cost), "bold $warning" if spent is not None and spent >= 0.9 else ""
 
 
 def _a_group(judge: JudgeSpent) -> str:
-    calls = figures_of(judge).calls_a_group
+    calls = figures_of(judge)["calls_a_group"]
     return UNKNOWN if calls is None else f"{calls:.1f}"
 
 
 def _failed(judge: JudgeSpent) -> Cell:
-    failed = figures_of(judge).failed
+    failed = figures_of(judge)["failed"]
     return _percent(failed), "bold $warning" if failed is not None and failed > 0.1 else ""
 
 
@@ -176,7 +165,7 @@ _TABLE: Table[JudgeSpent] = Table(
         Column("/group", 7, _a_group, right=True),
         Column("tokens", 7, lambda judge: _count(judge.tokens), right=True),
         Column("cost", 8, _cost, right=True),
-        Column("cached", 6, lambda judge: _percent(figures_of(judge).cached), right=True),
+        Column("cached", 6, lambda judge: _percent(figures_of(judge)["cached"]), right=True),
         Column("failed", 6, _failed, right=True),
         Column("repairs", 7, _repairs, right=True),
         Column("took", 6, lambda judge: duration(judge.latency), right=True),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ajet_swarm.common.text import one_line, plural
+from console.screens.progress.model import newest_runs
 from console.text.causes import cause_words
 from console.text.format import clock
 from console.ui.curve import Point
@@ -32,6 +33,11 @@ _TOGETHER = 2.0
 _FRAME = re.compile(r'^[^\S\n]*File "([^"\n]{1,4000})", line (\d{1,9})', re.MULTILINE)
 WINDOWS = (100, 500, 20)
 """Numbers of groups that the figures can cover; the first is the default."""
+
+
+def next_window(present: int) -> int:
+    """Return the number of groups that `w` switches to."""
+    return WINDOWS[(WINDOWS.index(present) + 1) % len(WINDOWS)]
 
 
 def reward_of(
@@ -77,14 +83,9 @@ class PartDigest:
 class Digest:
     """The rewards of one group."""
 
-    group_id: str
-    server: str
-    step: int | None
-    engine_run: int
-    version: str
+    group: Group
     distinct: bool
     """Its automatic rewards differ."""
-    by_hand: bool
     hand: float | None
     """Human reward of the automatic winner; None without a rating or without such a winner."""
     settled: bool
@@ -95,7 +96,6 @@ class Digest:
     """Why it has no signal though it was sealed; empty when it has one."""
     lost: str
     """How it ended without being sent, aborted or failed; empty when it was sent."""
-    abstained: str
     rewards: tuple[float, ...]
     """Automatic rewards, also where human ones are sent: votes have another scale."""
     tokens: tuple[tuple[int, float], ...]
@@ -104,6 +104,11 @@ class Digest:
     """The same in characters, for answers that the state holds in full."""
     parts: Mapping[str, PartDigest]
     """Empty for a group that was not scored."""
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the rewards that were sent are a person's."""
+        return self.group.source == "human"
 
 
 def digest(group: Group) -> Digest:
@@ -120,19 +125,13 @@ def digest(group: Group) -> Digest:
     automatic = [candidate.auto_reward for candidate in scored]
     distinct = not is_dead([reward for reward in automatic if reward is not None])
     return Digest(
-        group_id=group.group_id,
-        server=group.server,
-        step=group.step,
-        engine_run=group.engine_run,
-        version=group.version,
+        group=group,
         distinct=distinct,
-        by_hand=by_hand,
         hand=hand_score(group) if by_hand else None,
         settled=group.sealed_at is not None or over,
         sent=sent,
         dead=group.dead if sent else "",
         lost=_lost(group) if over else "",
-        abstained=group.abstained,
         rewards=tuple(reward for _, reward in paired),
         tokens=tuple((answer.tokens, reward) for answer, reward in paired if answer.tokens),
         characters=tuple((len(answer.text), reward) for answer, reward in paired if not answer.cut),
@@ -208,7 +207,7 @@ class Digests:
             rated = group.rating and group.rating.at
             seen = (group.phase, group.scored_at, rated, group.source, group.brief)
             old = self._cached.get(group.group_id)
-            same = old is not None and old[0] == seen
+            same = old is not None and old[0] == seen and old[1].group is group
             cached[group.group_id] = old if old is not None and same else (seen, digest(group))
         self._cached = cached
         return [entry for _, entry in reversed(cached.values())]
@@ -311,7 +310,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
     settled = [summary for summary in digests if summary.settled]
     dead = Counter(summary.dead for summary in settled if summary.dead)
     lost = Counter(summary.lost for summary in settled if summary.lost)
-    abstained = Counter(summary.abstained for summary in digests if summary.abstained)
+    abstained = Counter(each.group.abstained for each in digests if each.group.abstained)
     by_tokens = any(summary.tokens for summary in digests)
     pairs = [summary.tokens if by_tokens else summary.characters for summary in digests]
     correlation, paired = correlated(pairs)
@@ -321,7 +320,7 @@ def figures(digests: Sequence[Digest], version: str = "") -> RewardFigures:
         scored=len(scored),
         by_hand=sum(summary.by_hand for summary in digests),
         hand=statistics.fmean(scores) if scores else None,
-        present=sum(summary.version == version for summary in scored),
+        present=sum(summary.group.version == version for summary in scored),
         reward=spread_of(rewards) if rewards else None,
         settled=len(settled),
         sent=sum(summary.sent for summary in settled),
@@ -385,20 +384,23 @@ def by_step(digests: Sequence[Digest], name: str) -> list[Point]:
 
     Steps that a later engine run repeats are taken from that run only.
     """
-    having = [summary for summary in digests if name in summary.parts and summary.step is not None]
+    having = [summary for summary in digests if name in summary.parts]
+    having = [summary for summary in having if summary.group.step is not None]
     by_run: dict[int, dict[int, list[float]]] = {}
     for summary in having:
-        if summary.server == having[-1].server and summary.step is not None:
-            of_run = by_run.setdefault(summary.engine_run, {})
-            of_run.setdefault(summary.step, []).extend(summary.parts[name].values)
-    points: list[Point] = []
-    for run, steps in sorted(by_run.items()):
-        first = min(steps)
-        points = [point for point in points if point.step < first]
-        for step, values in sorted(steps.items()):
-            spread = spread_of(values)
-            points.append(Point(step, spread.mean, spread.std, engine_run=run))
-    return points
+        group = summary.group
+        if group.server == having[-1].group.server and group.step is not None:
+            of_run = by_run.setdefault(group.engine_run, {})
+            of_run.setdefault(group.step, []).extend(summary.parts[name].values)
+    spreads = (
+        (run, step, spread_of(values))
+        for run, steps in sorted(by_run.items())
+        for step, values in sorted(steps.items())
+    )
+    return newest_runs(
+        (run, step, Point(step, spread.mean, spread.std, engine_run=run))
+        for run, step, spread in spreads
+    )
 
 
 # --- the parts of the model ------------------------------------------------------------------
@@ -413,6 +415,8 @@ class PartRow:
     """The part in the model; None when the model has no such part."""
     figures: PartFigures | None
     """None while no group was scored with it; its kind marks a part that is off or gone."""
+    trace: int = 0
+    """Cells of its trace."""
 
 
 def part_rows(

@@ -13,31 +13,9 @@ from textual.widget import Widget
 from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.rewards import actions
+from console.screens.rewards import actions, model, text
 from console.screens.rewards.charts import CHARTS, chart, empty_panel
 from console.screens.rewards.judges import judge_head, judge_lines
-from console.screens.rewards.model import (
-    WINDOWS,
-    Digest,
-    Digests,
-    Fault,
-    PartRow,
-    by_step,
-    figures,
-    first_varied,
-    last_fault,
-    part_rows,
-)
-from console.screens.rewards.text import (
-    PARTS,
-    fault_lines,
-    head_lines,
-    is_constant,
-    part_words,
-    row_line,
-    value_lines,
-    watch_lines,
-)
 from console.screens.rewards.whatif import RewardsWhatIfScreen
 from console.session.app_state import Session
 from console.text.sections import Room, heading, lines
@@ -96,11 +74,11 @@ class RewardsScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._window = WINDOWS[0]
+        self._window = model.WINDOWS[0]
         self._unfolded = False
-        self._digests = Digests()
-        self._last: list[Digest] = []
-        self._parts: dict[str, PartRow] = {}
+        self._digests = model.Digests()
+        self._last: list[model.Digest] = []
+        self._parts: dict[str, model.PartRow] = {}
         self._cursor_placed = False
 
     def compose_body(self) -> Iterable[Widget]:
@@ -116,9 +94,9 @@ class RewardsScreen(ConsoleScreen):
                 yield section
 
     @property
-    def fault(self) -> Fault | None:
+    def fault(self) -> model.Fault | None:
         """The last fault."""
-        return last_fault(self.session.state)
+        return model.last_fault(self.session.state)
 
     @property
     def part(self) -> str:
@@ -133,15 +111,17 @@ class RewardsScreen(ConsoleScreen):
             return
         session, state, now = self.session, self.session.state, self.session.now()
         before, self._last = self._last, self._digests.last(state, self._window)
-        totals = figures(self._last, state.rewards.version)
-        rows = part_rows(state.rewards.parts, totals.parts)
+        totals = model.figures(self._last, state.rewards.version)
+        rows = model.part_rows(state.rewards.parts, totals.parts)
         self._parts = {row.name: row for row in rows}
         width = max(20, self.size.width - 2)
-        head = head_lines(state, totals, now, width, session.seen)
-        self.query_one("#rewards-head", TextPane).show_lines([*head, *watch_lines(state, width)])
+        head = text.head_lines(state, totals, now, width, session.seen)
+        self.query_one("#rewards-head", TextPane).show_lines(
+            [*head, *text.watch_lines(state, width)]
+        )
         fault, fault_pane = self.fault, self.query_one("#rewards-fault", TextPane)
         fault_pane.display = fault is not None
-        fault_pane.show_lines(fault_lines(fault, now, width - 1, self._unfolded))
+        fault_pane.show_lines(text.fault_lines(fault, now, width - 1, self._unfolded))
         judges = self.query_one("#rewards-judges", TextPane)
         judges.display = bool(state.judges)
         judges.show_head("judges", judge_head)
@@ -149,12 +129,12 @@ class RewardsScreen(ConsoleScreen):
         parts = self.query_one(ItemList)
         parts.border_title = "PARTS"
         parts.display = bool(rows)
-        parts.show_head("parts", PARTS.head)
-        parts.show_rows(rows, lambda row: row.name, row_line)
+        parts.show_head("parts", text.PARTS.head)
+        parts.show_rows(rows, lambda row: row.name, text.row_line)
         if totals.parts and not self._cursor_placed:
             self._cursor_placed = True
             if not parts.place:  # the first part may be a gate that never closes, with empty charts
-                parts.move_to(first_varied(rows))
+                parts.move_to(model.first_varied(rows))
         if not dirty.isdisjoint(_IMMEDIATE) or not _same(before, self._last):
             for section in self.query(Section):
                 section.paint(session, _IMMEDIATE)
@@ -177,10 +157,10 @@ class RewardsScreen(ConsoleScreen):
             off = row.part is not None and not row.part.enabled
             next_group = "its figures appear with the next group"
             return heading(name, "it is off: O switches it on" if off else next_group)
-        words = part_words(part, room.width - len(name) - 20)
-        if is_constant(part):
+        words = text.part_words(part, room.width - len(name) - 20)
+        if text.is_constant(part):
             return heading(name, words)
-        points = by_step(self._last, part.name)
+        points = model.by_step(self._last, part.name)
         title = heading(name, words, "by global step" if len(points) > 1 else "one step so far")
         return lines(title, *curve(points, room.width, room.height - 1))
 
@@ -216,8 +196,7 @@ class RewardsScreen(ConsoleScreen):
 
     def action_window(self) -> None:
         """Switch to the next number of groups."""
-        at = WINDOWS.index(self._window)
-        self._window = WINDOWS[(at + 1) % len(WINDOWS)]
+        self._window = model.next_window(self._window)
         self.update_view(_IMMEDIATE)
 
     def action_what_if(self) -> None:
@@ -247,7 +226,7 @@ class RewardsScreen(ConsoleScreen):
         actions.start(self.host, actions.edit)
 
 
-def _same(sequence: Sequence[Digest], other: Sequence[Digest]) -> bool:
+def _same(sequence: Sequence[model.Digest], other: Sequence[model.Digest]) -> bool:
     """Return whether no group was added or changed, as digests are rebuilt only then."""
     return len(sequence) == len(other) and all(map(is_, sequence, other))
 
@@ -270,7 +249,7 @@ class RewardPartScreen(ConsoleScreen):
         super().__init__()
         self.part = part
         self._window = window
-        self._digests = Digests()
+        self._digests = model.Digests()
 
     def compose_body(self) -> Iterable[Widget]:
         yield TextPane(id="part-title")
@@ -288,17 +267,13 @@ class RewardPartScreen(ConsoleScreen):
         last = self._digests.last(state, self._window)
         shown = tuple(digest for digest in reversed(last) if part in digest.parts)
         about = f"{plural(len(shown), 'group')}, newest first" if shown else "in no group now"
-        title = (
-            (" PART  ", "bold $heading"),
-            (one_line(part, 60), "bold"),
-            (f"  {about}", "$muted"),
-        )
+        head, name = (" PART  ", "bold $heading"), (one_line(part, 60), "bold")
+        title = (head, name, (f"  {about}", "$muted"))
         self.query_one("#part-title", TextPane).show_lines([title])
 
         def items(width: int) -> Iterable[ListItem]:
             for digest in shown:
-                group = state.groups[digest.group_id]
-                yield ListItem(digest.group_id, tuple(value_lines(group, digest, part, width)))
+                yield ListItem(digest.group.group_id, tuple(text.value_lines(digest, part, width)))
 
         self.query_one(ItemList).show_items(shown, items)
 

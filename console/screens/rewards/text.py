@@ -1,21 +1,12 @@
 """The rewards as lines: source, figures, the table of parts, the last fault, values of a part."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from ajet_swarm.common.text import ago, one_line, plural
-from console.screens.rewards.model import (
-    OFF,
-    Digest,
-    Fault,
-    PartFigures,
-    PartRow,
-    RewardFigures,
-    last_fault,
-    source_kind,
-)
+from console.screens.rewards import model
 from console.session.group_facts import best_of, known_rewards
 from console.text.format import UNKNOWN, clock, elapsed, figure, number, percent
 from console.text.lines import EMPTY, Line, fit, flow, line_width
@@ -23,7 +14,7 @@ from console.text.wrap import wrapped
 from console.ui.plot import sparkline
 from console.ui.table import Cell, Column, Table
 from core.events import RewardPart, TrialGroup, TrialSummary, WatchFigure
-from core.state import Candidate, Group, State
+from core.state import Candidate, State
 
 WIDE = 100
 """Cells from which there is room for secondary content."""
@@ -35,13 +26,13 @@ _FEWEST = 30
 
 
 def head_lines(
-    state: State, totals: RewardFigures, now: float, width: int, seen: bool
+    state: State, totals: model.RewardFigures, now: float, width: int, seen: bool
 ) -> list[Line]:
     """Return the source with version and age, what decides, and the figures of the last groups."""
     if not seen or not state.rewards.source:
         title: Line = (("REWARDS", "bold $heading"), ("  the rewards are not known yet", "$muted"))
         return [title]
-    fault = last_fault(state)
+    fault = model.last_fault(state)
     unscored = totals.abstentions
     if fault is not None and [cause for cause, _ in unscored] == [fault.cause]:
         unscored = ()  # the fault below shows it
@@ -57,7 +48,7 @@ def head_lines(
     return [*lines, *flow(pieces, width, "  ")]
 
 
-def deciding(totals: RewardFigures) -> str:
+def deciding(totals: model.RewardFigures) -> str:
     """Return which parts decide, in one sentence; empty for a single part, and before a group."""
     parts = sorted(totals.parts, key=lambda part: -part.decided)
     if len(parts) < 2 or not parts[0].decided:
@@ -73,7 +64,7 @@ def deciding(totals: RewardFigures) -> str:
 
 def _source(state: State, now: float, width: int) -> list[Line]:
     rewards = state.rewards
-    kind = source_kind(rewards.source)
+    kind = model.source_kind(rewards.source)
     where = f"  {_where(rewards.source, width)}" if kind in ("hooks", "file") else ""
     pieces: list[Line] = [(("REWARDS  ", "bold $heading"), (kind, "bold"), (where, ""))]
     if rewards.version:
@@ -116,7 +107,7 @@ def _where(source: str, width: int) -> str:
     return name if len(name) <= most else f"…{name[len(name) - most + 1 :]}"
 
 
-def _totals(totals: RewardFigures, width: int) -> list[Line]:
+def _totals(totals: model.RewardFigures, width: int) -> list[Line]:
     if not totals.groups:
         return [(("No group is scored yet", "$muted"),)]
     pieces: list[Line] = [(("last ", "$muted"), (plural(totals.groups, "group"), "bold"))]
@@ -185,30 +176,22 @@ def _trait(figure: WatchFigure, width: int) -> Line:
 # --- the table of parts ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _PartLine:
-    """A row with the cells of its trace."""
-
-    row: PartRow
-    trace: int = 0
-
-
-def _part_name(line: _PartLine) -> Cell:
-    figures, part = line.row.figures, line.row.part
+def _part_name(row: model.PartRow) -> Cell:
+    figures, part = row.figures, row.part
     counts = figures.kind != "noted" if figures is not None else part is not None and part.enabled
-    return one_line(line.row.name, 60), "bold" if counts else "$muted" if figures is None else ""
+    return one_line(row.name, 60), "bold" if counts else "$muted" if figures is None else ""
 
 
-def _kind(line: _PartLine) -> Cell:
-    figures, part = line.row.figures, line.row.part
+def _kind(row: model.PartRow) -> Cell:
+    figures, part = row.figures, row.part
     if figures is not None:
         return figures.kind, "$winner" if figures.kind == "gate" else "$muted"
     assert part is not None
-    return OFF if not part.enabled else "gate" if part.gate else "weighted", "$muted"
+    return model.OFF if not part.enabled else "gate" if part.gate else "weighted", "$muted"
 
 
-def _weight(line: _PartLine) -> Cell:
-    figures, part = line.row.figures, line.row.part
+def _weight(row: model.PartRow) -> Cell:
+    figures, part = row.figures, row.part
     if figures is not None:
         return weight_text(figures), "" if figures.kind == "weighted" else "$faint"
     assert part is not None
@@ -218,24 +201,24 @@ def _weight(line: _PartLine) -> Cell:
 def _column(
     title: str,
     width: int,
-    read: Callable[[PartFigures], str | Cell],
+    read: Callable[[model.PartFigures], str | Cell],
     tone: str = "$muted",
     rank: int = 0,
-) -> Column[_PartLine]:
+) -> Column[model.PartRow]:
     """Return a column of figures, which is empty before the first group."""
 
-    def text(line: _PartLine) -> str | Cell:
-        figures = line.row.figures
+    def text(row: model.PartRow) -> str | Cell:
+        figures = row.figures
         return "" if figures is None else read(figures)
 
     return Column(title, width, text, tone, rank, right=True)
 
 
-def _trace(line: _PartLine) -> str:
-    return "" if line.row.figures is None else f" {trace_text(line.row.figures, line.trace)}"
+def _trace(row: model.PartRow) -> str:
+    return "" if row.figures is None else f" {trace_text(row.figures, row.trace)}"
 
 
-PARTS: Table[_PartLine] = Table(
+PARTS: Table[model.PartRow] = Table(
     (
         Column("part", 12, _part_name, most=24),
         Column("kind", 8, _kind),
@@ -255,13 +238,12 @@ PARTS: Table[_PartLine] = Table(
 )
 
 
-def row_line(row: PartRow, width: int) -> Line:
+def row_line(row: model.PartRow, width: int) -> Line:
     """Return one part: kind, weight, distribution, how often it decided, its trace.
 
     Without a group there is only what the model sets.
     """
-    trace = PARTS.fitted(width)[-1][1] - 1
-    line = PARTS.row(_PartLine(row, trace), width)
+    line = PARTS.row(replace(row, trace=PARTS.fitted(width)[-1][1] - 1), width)
     if row.figures is not None:
         return line
     return (*line[:6], ("   no group yet", "$faint"))  # after name, kind and weight
@@ -274,7 +256,7 @@ def brief(value: float) -> str:
     return figure(value) if abs(value) < 10_000 else f"{value:.0e}"
 
 
-def weight_text(part: PartFigures) -> str:
+def weight_text(part: model.PartFigures) -> str:
     """Return its weight, or from-to where it differs between groups."""
     if part.kind != "weighted":
         return UNKNOWN
@@ -284,17 +266,17 @@ def weight_text(part: PartFigures) -> str:
     return f"{number(low)}-{number(high)}".replace("0.", ".")
 
 
-def decided_text(part: PartFigures) -> str:
+def decided_text(part: model.PartFigures) -> str:
     """Return the share of groups it decided; a dash for a part that cannot."""
     return UNKNOWN if part.kind == "noted" else percent(part.decided, part.decidable)
 
 
-def is_constant(part: PartFigures) -> bool:
+def is_constant(part: model.PartFigures) -> bool:
     """Return whether it gave every answer the same value."""
     return part.spread.high - part.spread.low < 1e-9
 
 
-def trace_text(part: PartFigures, width: int) -> str:
+def trace_text(part: model.PartFigures, width: int) -> str:
     """Return its mean from group to group in at most `width` bars, within its own range."""
     if is_constant(part):
         return "─" * min(width, len(part.trace))
@@ -312,7 +294,7 @@ def thinned(values: Sequence[float], most: int) -> list[float]:
     return [sum(values[start:end]) / (end - start) for start, end in pairwise(edges)]
 
 
-def part_words(part: PartFigures, width: int) -> str:
+def part_words(part: model.PartFigures, width: int) -> str:
     """Return the text beside the name of the part above its curve, as far as it fits."""
     spread, constant = part.spread, is_constant(part)
     notes = [f"{brief(spread.mean)} {'every time' if constant else f'±{brief(spread.std)}'}"]
@@ -332,7 +314,7 @@ def part_words(part: PartFigures, width: int) -> str:
 # --- the last fault --------------------------------------------------------------------------
 
 
-def fault_lines(fault: Fault | None, now: float, width: int, unfolded: bool) -> list[Line]:
+def fault_lines(fault: model.Fault | None, now: float, width: int, unfolded: bool) -> list[Line]:
     """Return cause, place and traceback of the fault; empty without one."""
     if fault is None:
         return []
@@ -351,19 +333,14 @@ def fault_lines(fault: Fault | None, now: float, width: int, unfolded: bool) -> 
     return [*lines, *_traceback(fault, width, unfolded)]
 
 
-def _traceback(fault: Fault, width: int, unfolded: bool) -> list[Line]:
+def _traceback(fault: model.Fault, width: int, unfolded: bool) -> list[Line]:
     trace = wrapped(fault.traceback, width - 4, 20_000) if fault.traceback else []
     where = f"{one_line(Path(fault.file).name, 60)}:{fault.line}  " if fault.line else ""
     head: Line = ((f"  {where}", "bold $accent"),)
     if trace:
         sign, key = ("▾ ", "z folds") if unfolded else ("▸ ", "z unfolds")
         count = f"traceback, {plural(len(trace), 'line')}  "
-        head = (
-            (f"  {sign}", "$accent"),
-            (count, "$muted"),
-            (where, "bold $accent"),
-            (key, "$muted"),
-        )
+        head = (f"  {sign}", "$accent"), (count, "$muted"), (where, "bold $accent"), (key, "$muted")
     lines = [head] if trace or where else []
     if unfolded:
         lines += [((f"    {text}", "$muted"),) for text in trace]
@@ -375,8 +352,9 @@ def _traceback(fault: Fault, width: int, unfolded: bool) -> list[Line]:
 # --- the values of one part ------------------------------------------------------------------
 
 
-def value_lines(group: Group, digest: Digest, name: str, width: int) -> list[Line]:
+def value_lines(digest: model.Digest, name: str, width: int) -> list[Line]:
     """Return a group in one line, then the value of a part for each answer, and its reason."""
+    group = digest.group
     marks = ["◆ decided it"] if digest.parts[name].decided else []
     marks += ["✓ human-rated"] if digest.by_hand else []
     step = f"step {UNKNOWN if group.step is None else group.step:<5} "
@@ -441,25 +419,16 @@ def summary_lines(
     def count(value: int, tone: str) -> tuple[str, str]:
         return str(value), f"bold {tone}" if value else "bold"
 
+    muted, died = "$muted", count(summary.died, "$warning")
+    flips, revived = count(summary.flips, "$warning"), count(summary.revived, "$winner")
+    compared = plural(summary.compared, "group")
+    dead = f"   ({summary.dead_before} before, {summary.dead_after} after)"
+    means = f"{number(summary.mean_before)} to {number(summary.mean_after)}"
+    spreads = f"{number(summary.spread_before)} to {number(summary.spread_after)}"
     lines: list[Line] = [
-        (
-            ("winner flips ", "$muted"),
-            count(summary.flips, "$warning"),
-            (f" of {plural(summary.compared, 'group')}", "$muted"),
-        ),
-        (
-            ("dead groups gained ", "$muted"),
-            count(summary.died, "$warning"),
-            ("   lost ", "$muted"),
-            count(summary.revived, "$winner"),
-            (f"   ({summary.dead_before} before, {summary.dead_after} after)", "$muted"),
-        ),
-        (
-            ("mean ", "$muted"),
-            (f"{number(summary.mean_before)} to {number(summary.mean_after)}", "bold"),
-            ("   spread ", "$muted"),
-            (f"{number(summary.spread_before)} to {number(summary.spread_after)}", "bold"),
-        ),
+        (("winner flips ", muted), flips, (f" of {compared}", muted)),
+        (("dead groups gained ", muted), died, ("   lost ", muted), revived, (dead, muted)),
+        (("mean ", muted), (means, "bold"), ("   spread ", muted), (spreads, "bold")),
     ]
     notes = []
     if summary.outside:

@@ -11,7 +11,7 @@ from ajet_swarm.common.errors import UsageError
 from ajet_swarm.common.text import one_line, plural
 from console.screens.base import ConsoleScreen
 from console.screens.group.screen import GroupScreen
-from console.screens.rewards.model import WINDOWS, Digests, find_part
+from console.screens.rewards.model import WINDOWS, Digests, find_part, next_window
 from console.screens.rewards.text import group_lines, summary_lines, weight_line
 from console.session.app_state import EVERYTHING
 from console.session.command_plans import may_send
@@ -133,8 +133,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
         counts = totals.groups, totals.done, totals.rated, self.session.unread_texts.waiting
         key = (self._last, tuple(self._weights.items()), counts, rewards.version, rewards.parts)
         if self._cached is None or self._cached[0] != key:
-            last = [digest.group_id for digest in Digests().last(state, self._last) if digest.parts]
-            groups = [state.groups[group_id] for group_id in last]
+            groups = [digest.group for digest in Digests().last(state, self._last) if digest.parts]
             self._cached = (key, tally(state, groups, self._weights))
         result = self._cached[1]
         source = f"{plural(result.summary.groups, 'group')}, from the stored part values"
@@ -203,7 +202,7 @@ class RewardsWhatIfScreen(ConsoleScreen):
 
     def action_window(self) -> None:
         """Switch to the next number of groups."""
-        self._last = WINDOWS[(WINDOWS.index(self._last) + 1) % len(WINDOWS)]
+        self._last = next_window(self._last)
         self.update_view(EVERYTHING)
 
     def on_item_list_opened(self, event: ItemList.Opened) -> None:

@@ -271,14 +271,14 @@ async def test_undo_is_not_offered_after_the_clock() -> None:
 
 async def test_the_footer_has_the_keys_that_work_and_fits() -> None:
     async with run_console(waiting(0), places=PLACES, at="rate", rating=BY_ENTER) as console:
-        for key in ("1-9", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
+        for key in ("1-4", "Send", "Score", "Skip", "Undo", "Show", "Abort"):
             assert key not in console.text().splitlines()[-1]
         assert "o Mode" in console.text()
         console.link.publish(*group_events(1, until="AWAITING_RATING"))
         await console.settle()
         await console.settle()
         foot = console.text().splitlines()[-1]
-        for key in ("1-9 Best", "x Abort", "t Tie", "b Bad", "o Mode", "^q Quit ? Help"):
+        for key in ("1-4 Best", "x Abort", "t Tie", "b Bad", "o Mode", "^q Quit ? Help"):
             assert key in foot
         await console.press("1", "enter")
         console.link.publish(sent_vote(1), *group_events(2, at=NOW, until="AWAITING_RATING"))

@@ -140,6 +140,7 @@ async def test_reasons_are_sent_with_the_vote() -> None:
     async with run_console(waiting(2), places=PLACES, at="rate", rating=BY_ENTER) as console:
         await console.press("w")
         assert "1  · wrong" in console.text()
+        assert f"“{console.app.session.state.groups['g0001'].query}”" in console.text()
         await console.press("1", "3", "5", "5", "enter")
         assert "[wrong, verbose]" in console.text()
         await console.press("2", "enter")

@@ -277,7 +277,7 @@ async def test_a_wide_footer_shows_the_spare_keys() -> None:
     async with run_console(waiting(2), places=SCREENS, at="rate", size=(160, 48)) as console:
         foot = console.text().splitlines()[-1]
         keys = ("e Edit", "n Note", "d Compare", "g Guidelines", "z Zoom", "Select", "w Why")
-        for key in (*keys, "1-9 Best", "? Help", "^q Quit"):
+        for key in (*keys, "1-4 Best", "? Help", "^q Quit"):
             assert key in foot, foot
 
 

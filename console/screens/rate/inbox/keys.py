@@ -9,8 +9,8 @@ from ajet_swarm.common.errors import AjetError
 from console.models.app_host import AppHost
 from console.screens.rate.inbox.model import AHEAD, InboxView
 from console.screens.rate.inbox.text import empty_lines, header_line
-from console.screens.rate.keys import RateArea
 from console.screens.rate.model import RateQueue, asked_next
+from console.screens.rate.voting import RateArea
 from console.session.command_plans import obstacle
 from console.text.lines import EMPTY, Line
 from console.ui.keys import keys

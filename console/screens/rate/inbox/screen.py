@@ -16,7 +16,7 @@ from console.screens.rate.screen import RateScreen
 from console.session.app_state import EVERYTHING
 from console.session.filters import Filter, FilterError, parse
 from console.ui.keys import keys
-from console.widgets.item_list import ItemList, ListItem
+from console.widgets.item_list import ItemList
 from console.widgets.pane import TextPane, centred
 from core.state import Group
 
@@ -71,13 +71,7 @@ class InboxScreen(ConsoleScreen):
         title, empty = self.query_one("#inbox-title", TextPane), self.query_one("#inbox-empty")
         source = (view.order, view.filter.text, [(item.group_id, item.votes) for item in items])
         title.show(repr(source), lambda width: [title_line(view, width)])
-        rows.show_head("head", self._table.head)
-        rows.show_items(
-            repr(source),
-            lambda width: [
-                ListItem(item.group_id, (self._table.row(item, width),)) for item in items
-            ],
-        )
+        rows.show_table(self._table, items, lambda item: item.group_id)
         empty.display = not items
         rows.display = bool(items)
         text = empty_lines(view, reading=False)

@@ -1,6 +1,6 @@
 """Several raters, and how far votes agree: with each other, and with the automatic rewards.
 
 `model.py` computes who is here, at what pace and with which agreement; `text.py` turns that into
-lines, for the dialogs of Rate and for the command line; `dialogs.py` has the two dialogs, `r` (the
-raters, with the disagreements to settle) and `j` (votes against automatic rewards).
+lines, for the command line and for two dialogs of Rate: `r` (the raters, with the disagreements to
+settle) and `j` (votes against automatic rewards).
 """

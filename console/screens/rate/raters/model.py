@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ajet_swarm.common.errors import UsageError
 from console.screens.rate.model import pace_of
 from core.scoring.agreement import only_top
-from core.state import Group, State
+from core.state import Group, RaterStats, State
 from core.state.rating import judged_best
 from core.verdict.agreement import Agreement, best_agreement, order_agreement
 
@@ -28,14 +28,14 @@ class RaterRow:
     """
 
     name: str
-    consoles: int = 0
-    open: tuple[str, ...] = ()
-    cast: int = 0
-    sent: int = 0
-    per_minute: float | None = None
-    last_at: float | None = None
-    compared: int = 0
-    same: int = 0
+    consoles: int
+    open: tuple[str, ...]
+    cast: int
+    sent: int
+    per_minute: float | None
+    last_at: float | None
+    compared: int
+    same: int
 
 
 def rater_rows(state: State, now: float) -> list[RaterRow]:
@@ -50,20 +50,18 @@ def rater_rows(state: State, now: float) -> list[RaterRow]:
                 opened.setdefault(lease.rater, []).append(group.group_id)
     rows = []
     for name in dict.fromkeys([*attached, *opened, *state.raters]):
-        stats = state.raters.get(name)
-        row = RaterRow(name, len(attached.get(name, ())), tuple(opened.get(name, ())))
-        if stats is not None:
-            row = RaterRow(
-                name,
-                row.consoles,
-                row.open,
-                cast=max(stats.cast, stats.votes),  # their record may have been dropped between
-                sent=stats.votes,
-                per_minute=pace_of(stats.newest),
-                last_at=stats.newest[-1] if stats.newest else None,
-                compared=stats.compared,
-                same=stats.same,
-            )
+        stats = state.raters.get(name) or RaterStats()
+        row = RaterRow(
+            name,
+            len(attached.get(name, ())),
+            tuple(opened.get(name, ())),
+            max(stats.cast, stats.votes),  # their record may have been dropped between
+            stats.votes,
+            pace_of(stats.newest),
+            stats.newest[-1] if stats.newest else None,
+            stats.compared,
+            stats.same,
+        )
         if row.consoles or row.open or row.cast:
             rows.append(row)
     return sorted(rows, key=lambda row: (-row.consoles, -row.cast, row.name))

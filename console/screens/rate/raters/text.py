@@ -109,8 +109,7 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
     placed = f"{stats.placed} blind with one answer on top"
     lines = [_line("votes counted", str(stats.votes), placed)]
     if stats.judged:
-        shares = share_words(stats.agreed, stats.judged)
-        lines.append(_line("same as rewards", shares, _chance(stats.agreed_chance, stats.judged)))
+        lines.append(_share("same as rewards", stats.agreed, stats.judged, stats.agreed_chance))
     else:
         lines.append(_line("same as rewards", "–", "no blind vote with an automatic best yet"))
     lines += part_lines(stats.parts)
@@ -120,8 +119,7 @@ def summary_lines(stats: RaterStats | None) -> list[Line]:
     else:
         lines.append(_line("same as yourself", "–", "no second vote yet"))
     if stats.placed:
-        shares = share_words(stats.first, stats.placed)
-        lines.append(_line("first place best", shares, _chance(stats.first_chance, stats.placed)))
+        lines.append(_share("first place best", stats.first, stats.placed, stats.first_chance))
     return lines
 
 
@@ -129,18 +127,14 @@ def part_lines(parts: Mapping[str, PartAgreement]) -> list[Line]:
     """Return how often each part agreed, most votes first; at most `_PARTS`."""
     most = sorted(parts.items(), key=lambda named: -named[1].judged)[:_PARTS]
     return [
-        _line(
-            f"  {one_line(name, _LABEL)}",
-            share_words(part.agreed, part.judged),
-            _chance(part.chance, part.judged),
-        )
+        _share(f"  {one_line(name, _LABEL)}", part.agreed, part.judged, part.chance)
         for name, part in most
         if part.judged
     ]
 
 
-def _chance(expected: float, n: int) -> str:
-    return f"by chance {expected / n:.0%}".replace("%", " %")
+def _share(label: str, hits: int, n: int, expected: float) -> Line:
+    return _line(label, share_words(hits, n), f"by chance {100 * expected / n:.0f} %")
 
 
 def _line(label: str, value: str, note: str) -> Line:

@@ -73,11 +73,16 @@ def text(state: State, width: int = 78) -> str:
 
 def test_shares_and_means() -> None:
     result = figures_of(state_of(changed(), spent()).judges["helpful"])
-    assert (result.calls_a_group, result.cached) == (pytest.approx(45 / 40), pytest.approx(10 / 50))
-    assert (result.failed, result.latency) == (pytest.approx(6 / 40), pytest.approx(2.0))
-    assert result.spent == pytest.approx(0.25)
+    assert (result["calls_a_group"], result["cached"]) == (
+        pytest.approx(45 / 40),
+        pytest.approx(10 / 50),
+    )
+    assert (result["failed"], result["latency"]) == (pytest.approx(6 / 40), pytest.approx(2.0))
+    assert result["spent"] == pytest.approx(0.25)
     nothing = figures_of(JudgeSpent(judge="new"))
-    assert {nothing.calls_a_group, nothing.cached, nothing.failed, nothing.spent} == {None}
+    assert {nothing["calls_a_group"], nothing["cached"], nothing["failed"], nothing["spent"]} == {
+        None
+    }
 
 
 @pytest.mark.parametrize("width", [60, 78, 118, 158])

@@ -16,6 +16,7 @@ from console.screens.progress.model import (
 from console.screens.progress.text import (
     PART_TABLE,
     PROMPTS,
+    answers,
     detail_lines,
     head_lines,
     pair_lines,
@@ -23,7 +24,6 @@ from console.screens.progress.text import (
     prompt_columns,
     verdict_lines,
 )
-from console.screens.progress.tries_text import answers
 from console.session.app_state import Session
 from console.text.lines import Line, line_width
 from console.text.sections import Room
@@ -40,6 +40,7 @@ from core.events import (
     TryAnswered,
     TryAsked,
 )
+from core.events.progress import ProbePrompt
 from core.state import RunningLook, State, reduce
 from tests.support.checks import missing
 from tests.support.looks import (
@@ -93,8 +94,8 @@ def test_prompts_are_listed_by_their_change_then_by_their_text() -> None:
     assert [change.id for change in result] == ["capital", "sum", "haiku", "sky"]
     first = result[0]
     assert (first.before, first.now) == (0.25, 0.95)
-    assert (round(first.change, 2), first.prompt) == (0.7, "What is the capital of France?")
-    assert (first.reference, first.text_now) == ("Paris", "The capital of France is Paris.")
+    assert (round(first.change, 2), first.probe.prompt) == (0.7, "What is the capital of France?")
+    assert (first.probe.reference, first.texts[1]) == ("Paris", "The capital of France is Paris.")
     assert [change.same_text for change in result] == [False, False, True, False]
     before = [PromptFigures(id=i, rewards=(0.5,), answer=a) for i, a in (("x", "s"), ("y", "t"))]
     now = [PromptFigures(id=i, rewards=(0.5,), answer="s") for i in ("x", "y")]
@@ -107,7 +108,7 @@ def test_samples_are_compared_where_one_side_has_no_greedy_answer() -> None:
     now = (PromptFigures(id="sky", rewards=(1.0,), answer="greedy", example="new sample"),)
     state = state_of(probe_set(), baseline(prompts=before), look("l1", 2, prompts=now))
     one = prompt_changes(state.progress[SERVER])[0]
-    assert (one.text_before, one.text_now) == ("old sample", "new sample")
+    assert one.texts == ("old sample", "new sample")
 
 
 def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
@@ -424,7 +425,9 @@ def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
 
 
 def test_an_empty_answer_is_named_and_comparisons_have_wins() -> None:
-    change = PromptChange("a", "p", HOSTILE, None, 1.0, "", HOSTILE, (), (1.0,) * 20)
+    probe = ProbePrompt(id="a", prompt="p", reference=HOSTILE)
+    now = PromptFigures(id="a", rewards=(1.0,) * 20, example=HOSTILE)
+    change = PromptChange(probe, PromptFigures(id="a"), now, wins=True)
     text = "\n".join(plain(pair_lines(change, "", "step 12", 60)))
     assert not missing(text, "(empty)", "wins 1.00")
     assert "\x1b" not in text

@@ -352,6 +352,6 @@ def test_no_fault_and_no_place() -> None:
 def test_the_values_of_a_part_stand_beside_rewards_and_reasons() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
     known = state.groups["g0001"]
-    shown = [text_of(value_lines(known, digest(known), name, 78)) for name in ("left", "right")]
+    shown = [text_of(value_lines(digest(known), name, 78)) for name in ("left", "right")]
     assert not missing(shown[0], "◆ decided it", "0.90   reward  0.50 ▲ left 0.9")
     assert ["“answer 0 to: Why is the sky blue?”" in text for text in shown] == [False, True]

@@ -154,11 +154,11 @@ def test_a_second_vote_is_requested_only_if_no_clock_is_short() -> None:
     state, queue = begun(300.0)
     assert (queue.current, queue.second) == ("g0001", True)
     assert queue.last is not None
-    assert queue.last.group_id == "g0091"
+    assert queue.last.ballot.group_id == "g0091"
     assert not queue.just_replaced
     assert not queue.advance()
     queue.record_sent(Ballot(state.groups["g0001"], second=True), Vote("best", (0,)))
-    assert queue.last.group_id == "g0091"  # undo is about the vote that is sent
+    assert queue.last.ballot.group_id == "g0091"  # undo is about the vote that is sent
     queue.advance()
     assert (queue.current, queue.second) == ("g0092", False)
 

@@ -9,14 +9,13 @@ from textual.binding import Binding
 from console.app import ConsoleApp
 from console.models.alerts import alerts_by_urgency, stall_words
 from console.screens.group.card import Card, body, head
-from console.screens.rate.ballot import Ballot
+from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.inbox.keys import InboxKeys
-from console.screens.rate.keys import RateGroupKeys
-from console.screens.rate.last_vote import last_vote_line, vote_rows
 from console.screens.rate.model import (
     TAG_LETTERS,
     RatingFigures,
     RatingProgress,
+    SentVote,
     session_figures,
     tag_keys,
 )
@@ -27,20 +26,20 @@ from console.screens.rate.text import (
     clock_bar,
     clock_label,
     first_lines,
-    guideline_lines,
     header_line,
+    last_line,
     progress_words,
     prompt_lines,
     queue_notes,
     rate_cards,
-    reference_lines,
     rows_left,
-    session_lines,
+    vote_rows,
 )
 from console.screens.rate.tools import AnswerKeys, RaterTools
-from console.screens.rate.voting import Voting
+from console.screens.rate.voting import RateGroupKeys, Voting
+from console.screens.rate.widgets import guideline_lines, reference_lines, session_lines
 from console.session.app_state import Session
-from console.text.lines import bar_pieces, line_width
+from console.text.lines import Line, bar_pieces, line_width
 from core.events import (
     AlertRaised,
     EngineChanged,
@@ -61,7 +60,7 @@ from core.events import (
 )
 from core.events.mock import WAITS_FOR_VOTES
 from core.settings import RatingSettings
-from core.state import Group, Rating, reduce
+from core.state import Group, Rating, State, reduce
 from tests.support.alerts import two_hold_up
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
@@ -234,6 +233,8 @@ def test_each_answer_says_how_many_lines_are_left(
     assert line_width(line) == 40
     assert " 2  best of 4" in text_of([line])
     assert words in text_of([line])
+    compared = answer_head(Card(index=1, label="2", base=True), 60, True, "of 4", words)
+    assert text_of([compared]).startswith(" 2 of 4  ≡ compared with")
 
 
 def test_a_folded_answer_begins_where_it_differs() -> None:
@@ -277,9 +278,17 @@ def test_the_question_takes_two_rows_at_most(query: str, context: str, rows: lis
     assert all(line_width(line) <= 40 for line in lines)
 
 
+def last_vote(state: State, voted: Group) -> Line:
+    """The last line after a vote of this console on a group."""
+    state.groups[voted.group_id] = voted
+    queue = queue_of(state)
+    queue.sent[voted.group_id] = SentVote(Ballot(voted), Vote("best", (1,)), NOW)
+    return last_line(queue, 80)
+
+
 def test_the_last_vote_is_shown_as_held_then_sent() -> None:
     def shown(one: Group) -> str:
-        return text_of([last_vote_line(state_of(), one, "best", NOW, 80)])
+        return text_of([last_vote(state_of(), one)])
 
     one = group()
     assert "on its way" in shown(one)
@@ -394,8 +403,9 @@ def test_the_keys_of_reasons_are_those_of_nothing_else_on_rate() -> None:
 def test_a_vote_after_the_end_of_its_group_is_shown_as_late(sent: bool, overlap: int) -> None:
     votes = [replace(vote, at=NOW) for vote in late(1, 0, overlap=overlap)]
     state = state_of(*missed(1, sent=sent, overlap=overlap, at=NOW - 60), *votes)
-    line = last_vote_line(state, state.groups["g0001"], "best 2 = #4", NOW, 80)
-    assert "best 2 = #4 · recorded as a late vote, not sent" in text_of([line])
+    line = last_vote(state, state.groups["g0001"])
+    assert " last: best " in text_of([line])
+    assert " · recorded as a late vote, not sent" in text_of([line])
     assert "warning" in line[0][1]
 
 
