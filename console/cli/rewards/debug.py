@@ -27,8 +27,7 @@ from proxy.rewards.part import (
     PartValues,
 )
 from proxy.rewards.rescore.cases import Case
-from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
-from proxy.rewards.select import hook_model
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 
@@ -69,11 +68,7 @@ def debug(home: Home, settings: Settings, choice: RewardChoice, case: Case) -> i
         AjetError: the rewards do not load.
     """
     debugger = Debugger()
-    hooks = hooks_of(settings, choice)
-    if hooks is not None and not choice.weights:
-        model, folder = hook_model(hooks), hooks
-    else:
-        model, folder = model_of(home, settings, choice)
+    model, folder = model_of(home, settings, choice)
     try:
         rewards = _rewards(debugger, model, folder, case.context, home, settings)
     except bdb.BdbQuit:

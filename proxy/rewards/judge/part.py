@@ -297,5 +297,6 @@ JUDGE = PartKind(
     "Score of a language model by a rubric",
     SETTINGS,
     slow=True,
+    ascending=("low", "high"),
     relative="a judge costs calls, and may compare the answers of a group",
 )

@@ -31,14 +31,19 @@ from proxy.rewards.part import (
     AnyPart,
     GroupPart,
     NeedsEnvironment,
-    ObservesRequests,
     PartAbstained,
     PartEnvironment,
     PartInput,
     PartValues,
     SlowPart,
 )
-from proxy.rewards.source import Abstention, GroupContext, Score, extra_seconds_of
+from proxy.rewards.source import (
+    Abstention,
+    GroupContext,
+    ObservesRequests,
+    Score,
+    extra_seconds_of,
+)
 from proxy.rewards.text import content_stems, read
 
 log = logging.getLogger(__name__)
