@@ -18,7 +18,7 @@ from core.settings import Settings
 from proxy.rewards.hooks.functions import REWARD, HookFunctions, checked_rewards
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
-from proxy.rewards.model.spec import Column, PartSpec, RewardModel, Weigher
+from proxy.rewards.model.spec import PartSpec, RewardModel, Weigher
 from proxy.rewards.part import (
     NeedsEnvironment,
     PartEnvironment,
@@ -123,9 +123,9 @@ def _rewards(
     readings = [read(answer) for answer in context.answers]
     part_input = PartInput(context, readings, content_stems(context.query))
     custom = {part.name for part in model.active if _is_custom(part)}
-    columns: list[Column] = []
+    columns: list[PartValues] = []
     for spec in model.active:
-        column: Column
+        column: PartValues
         if spec.kind == "hook":
             values = _hook(debugger, folder / str(spec.settings["folder"]), context)
             column = [PartValue(value) for value in values]
@@ -135,7 +135,7 @@ def _rewards(
                 part.place(PartEnvironment(home.root, settings.reward_limit))
             function = getattr(part, "function", part.score)
             stop = function if not custom or spec.name in custom else None
-            column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
+            column = cast(PartValues, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         shown = "does not apply"
         if column is not None:

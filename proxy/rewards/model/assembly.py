@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import inspect
 import logging
@@ -288,7 +287,6 @@ class Assembly:
             return fault_of("model", error)
 
 
-@functools.lru_cache(maxsize=64)
 def _version_of(versions: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 
