@@ -1,9 +1,19 @@
-"""Names of a server's faults."""
+"""A watcher whose server fails, or is away for long."""
+
+import asyncio
 
 import pytest
 
-from ajet_swarm.api.watcher import Watcher
-from ajet_swarm.protocol.errors import SwarmError
+from ajet_swarm.api import watcher
+from ajet_swarm.api.watcher import (
+    QUIET,
+    QUIET_EMBEDDED,
+    Watcher,
+    answers_as_embedded,
+    quiet_seconds,
+    wait_stable_offline,
+)
+from ajet_swarm.protocol.errors import SwarmError, Unreachable
 from tests.support.capped_clock import skip
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
@@ -36,8 +46,8 @@ async def test_a_server_is_expected_back_for_a_while(
     for _ in range(30):
         skip(1.0)
         statuses.append(await watch.poll())
-    assert list(dict.fromkeys(one.trouble for one in statuses)) == words
-    late = [one.down for one in statuses]
+    assert list(dict.fromkeys(reading.trouble for reading in statuses)) == words
+    late = [reading.down for reading in statuses]
     assert late == sorted(late)
     assert not late[0]
     assert abs(late.index(True) + 2 - polls) <= 1
@@ -93,3 +103,58 @@ async def test_the_reason_for_offline_is_reported(scripted: ScriptedClient, watc
     scripted.next_status = status("OFFLINE", None, "waiting for a job")
     current = await watch.poll()
     assert (current.trouble, current.detail) == ("restarted", "waiting for a job")
+
+
+@pytest.mark.parametrize(
+    ("embedded", "quiet", "seconds"),
+    [
+        (False, None, QUIET),
+        (True, None, QUIET_EMBEDDED),
+        (False, 0.1, 0.1),
+        (True, 0.1, 0.1),
+        (True, 60.0, QUIET_EMBEDDED),
+    ],
+)
+def test_the_embedded_engine_never_waits_longer_than_a_server_with_a_trainer(
+    embedded: bool, quiet: float | None, seconds: float
+) -> None:
+    assert quiet_seconds(embedded, quiet) == seconds
+
+
+async def test_a_server_without_a_response_does_not_count_as_embedded(
+    scripted: ScriptedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_response(*, again: bool = False) -> frozenset[str]:
+        raise Unreachable("refused", "http://x")
+
+    monkeypatch.setattr(scripted, "features", no_response)
+    assert not await answers_as_embedded(scripted)
+
+
+async def test_the_wait_has_a_limit_beyond_the_quiet_seconds(
+    scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "OFF_LIMIT", 0.0)
+    scripted.next_status = status("ROLLING", 1)
+    await watch.poll()
+    with pytest.raises(TimeoutError):
+        await wait_stable_offline(watch, 0.0)
+
+
+async def test_an_offline_of_the_first_reading_is_stable_without_quiet_seconds(
+    scripted: ScriptedClient, watch: Watcher
+) -> None:
+    scripted.next_status = status("OFFLINE", 0)
+    await watch.poll()
+    assert (await wait_stable_offline(watch, 0.0)).step == 0
+
+
+async def test_a_server_that_is_gone_ends_the_wait(
+    scripted: ScriptedClient, watch: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "OFF_LIMIT", 0.0)
+    scripted.next_status = GONE
+    for _ in range(2):
+        await watch.poll()
+    with pytest.raises(Unreachable):
+        await asyncio.wait_for(wait_stable_offline(watch, 0.05), 60)

@@ -6,11 +6,11 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
-from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.tasks import ReadWriteLock, Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
-from ajet_swarm.protocol.errors import ClaimTimedOut
-from ajet_swarm.protocol.schemas import EngineState, WireOutput
+from ajet_swarm.protocol.errors import ClaimTimedOut, SwarmError
+from ajet_swarm.protocol.schemas import Claimed, EngineState, WireOutput
 from tests.support.capped_clock import loop_time
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import HELLO, Book, drop, group, idle, uuids
@@ -354,3 +354,126 @@ async def test_waiting_for_a_free_episode_is_reported(
     await work
     assert flags == [True]
     assert not claimer.queue.starved
+
+
+async def test_a_group_that_cannot_complete_does_not_block_a_smaller_one(
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    async with asyncio.TaskGroup() as tasks:
+        large = tasks.create_task(group(claimer, book, 8))
+        await server.until(lambda: server.aborts and not server.claimed())
+        began = loop_time()
+        small = await group(claimer, book)
+        assert loop_time() - began < 3.0
+        assert not large.done()
+        server.unclaimed.extend(held)
+    assert len(small) == 4
+    assert len(large.result()) == 8
+    assert uuids(small).isdisjoint(uuids(large.result()))
+
+
+@pytest.mark.slow
+async def test_all_large_groups_step_aside_together(
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm
+) -> None:
+    server.automatic = False
+    held, server.unclaimed = server.unclaimed[6:], server.unclaimed[:6]
+    async with asyncio.TaskGroup() as tasks:
+        large = [tasks.create_task(group(claimer, book, 8)) for _ in range(6)]
+        await server.until(lambda: server.aborts and not server.claimed())
+        began = loop_time()
+        small = await group(claimer, book)
+        assert loop_time() - began < 3.0  # one's patience, not that of all six
+        assert not any(claim.done() for claim in large)
+        await drop(claimer.client, book, small)
+        server.unclaimed.extend(held)
+        for claim in asyncio.as_completed(large):
+            await drop(claimer.client, book, await claim)
+    assert server.claimed() == []
+
+
+def nothing(*_: object) -> None:
+    """Record nothing."""
+
+
+async def test_the_lock_is_shared_by_many_or_exclusive(tasks: Tasks) -> None:
+    lock = ReadWriteLock()
+    lines: list[str] = []
+    leave = asyncio.Event()
+
+    async def share(name: str) -> None:
+        async with lock.shared():
+            lines.append(name)
+            await leave.wait()
+
+    async def alone() -> None:
+        async with lock.alone():
+            lines.append("alone")
+
+    tasks.spawn(share("a"), "a")
+    tasks.spawn(share("b"), "b")
+    await asyncio.sleep(0)
+    tasks.spawn(alone(), "alone")
+    await asyncio.sleep(0)
+    tasks.spawn(share("c"), "c")
+    await asyncio.sleep(0.01)
+    assert lines == ["a", "b"], "it waits for those, and who comes later for it"
+    leave.set()
+    await tasks.drain(60)
+    assert lines == ["a", "b", "alone", "c"]
+
+
+async def test_reconcile_waits_for_single_claims_in_flight(
+    server: ScriptedSwarm, client: SwarmWire, watcher: Watcher, tasks: Tasks
+) -> None:
+    claimer = EpisodeClaimer(client, watcher)
+
+    server.fail_next("/claim_episode", "late")
+    claiming = tasks.spawn(claimer.claim_one("train", 60, nothing), "claim")
+    await server.until(server.claimed)
+    looking = tasks.spawn(claimer.ends.reconcile(), "look")
+    await asyncio.sleep(0.02)
+    assert not looking.done(), "the server has it in our name, and we do not know of it yet"
+    server.release()
+    claimed = await claiming
+    assert isinstance(claimed, Claimed)
+    assert await looking == []
+    assert server.claimed()
+    claimer.ends.holdings.by_uuid.clear()
+    assert await claimer.ends.reconcile() == [claimed.episode_uuid]
+    assert not server.claimed()
+    server.fail_next("/get_episode_buffer", 500)
+    with pytest.raises(SwarmError):
+        await claimer.ends.reconcile()
+    await claimer.ends.close()
+
+
+@pytest.mark.parametrize("caller_leaves", [False, True])
+async def test_a_claim_that_waits_while_the_client_closes_is_refused_and_not_logged(
+    client: SwarmWire,
+    watcher: Watcher,
+    tasks: Tasks,
+    caplog: pytest.LogCaptureFixture,
+    caller_leaves: bool,
+) -> None:
+    claimer = EpisodeClaimer(client, watcher)
+    async with claimer.ends.lock.alone():
+        waiting = tasks.spawn(claimer.claim_one("train", 60, nothing), "waits")
+        await asyncio.sleep(0)
+        closing = tasks.spawn(claimer.refuse_claims(), "close")
+        await asyncio.sleep(0)
+        if caller_leaves:
+            waiting.cancel()
+            await asyncio.sleep(0)
+    await closing
+    with pytest.raises(asyncio.CancelledError if caller_leaves else SwarmError):
+        await waiting
+    with pytest.raises(SwarmError, match="closed"):
+        await claimer.claim_one("train", 60, nothing)
+    await claimer.ends.close()
+    failures = [
+        record.getMessage() for record in caplog.records if "claims:" in record.getMessage()
+    ]
+    assert not failures

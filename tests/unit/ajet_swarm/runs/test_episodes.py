@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ajet_swarm.client.synchronous import SwarmClient
@@ -34,9 +35,9 @@ def test_results_are_in_order_with_the_failures() -> None:
         return task.task_id
 
     done = run_episodes(tasks(5), run, retry=QUICK, max_workers=3)
-    assert [one.value for one in done] == ["t0", "t1", None, "t3", "t4"]
-    assert [one.ok for one in done] == [True, True, False, True, True]
-    assert [one.tries for one in done] == [1, 1, 3, 1, 1]
+    assert [outcome.value for outcome in done] == ["t0", "t1", None, "t3", "t4"]
+    assert [outcome.ok for outcome in done] == [True, True, False, True, True]
+    assert [outcome.tries for outcome in done] == [1, 1, 3, 1, 1]
     assert str(done[2].error) == "no"
 
 
@@ -52,7 +53,7 @@ def test_a_failure_is_tried_again() -> None:
         return 7
 
     done = run_episodes(tasks(2), run, retry=QUICK)
-    assert [(one.value, one.tries) for one in done] == [(7, 3), (7, 1)]
+    assert [(outcome.value, outcome.tries) for outcome in done] == [(7, 3), (7, 1)]
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
@@ -144,7 +145,7 @@ def test_groups_are_bounded() -> None:
 def test_progress_is_reported() -> None:
     progress: list[Progress] = []
     run_episodes(tasks(4), lambda task: task.task_id, progress=progress.append)
-    assert [one.done for one in progress] == [1, 2, 3, 4]
+    assert [report.done for report in progress] == [1, 2, 3, 4]
     assert progress[-1].total == 4
     assert str(progress[-1]).startswith("4/4 episodes, 0 running")
 
@@ -178,8 +179,8 @@ def test_a_run_continues_after_a_kill(tmp_path: Path) -> None:
 
         done = run_episodes(todo, rest, max_workers=1, record=record, progress=progress.append)
     assert again == ["t1", "t2", "t2"]
-    assert [one.value for one in done] == [0.1, 0.2, 0.3, 0.9, 0.9, 0.9]
-    assert [one.tries for one in done] == [0, 0, 0, 1, 1, 1]
+    assert [outcome.value for outcome in done] == [0.1, 0.2, 0.3, 0.9, 0.9, 0.9]
+    assert [outcome.tries for outcome in done] == [0, 0, 0, 1, 1, 1]
     assert (progress[0].done, progress[0].resumed) == (4, 3)
     with RunRecord(path) as record:
         assert record.count == 6
@@ -207,7 +208,7 @@ def test_an_agent_as_a_rollout() -> None:
 
     with threaded_swarm() as swarm, SwarmClient(swarm.url) as client:
         done = run_episodes(tasks(3), rollout(client, agent), retry=QUICK)
-        assert [one.value for one in done] == [0.5, None, 0.5]
+        assert [outcome.value for outcome in done] == [0.5, None, 0.5]
         assert not swarm.server.claimed()
         assert len(swarm.server.aborts) == 3
 
@@ -249,3 +250,63 @@ def test_an_invalid_claim_and_a_closed_client_are_not_retried_for_ever() -> None
         )
     assert "discard_episode_timeout is -1" in str(wrong.error)
     assert "this client is closed" in str(closed.error)
+
+
+TASKS = [Task(task_id="a"), Task(task_id="b"), Task(task_id="b")]
+
+
+def never(task: Task) -> None:
+    pytest.fail("nothing runs")
+
+
+@pytest.mark.parametrize(
+    "values", [{name: n} for name in ("max_workers", "max_groups") for n in (0, -1, 1.5, "2", True)]
+)
+def test_an_invalid_limit_is_named(values: dict[str, Any]) -> None:
+    name, value = next(iter(values.items()))
+    with pytest.raises(SwarmError, match=rf"{name} is {value!r}.*at least 1"):
+        run_episodes(TASKS, never, **values)
+
+
+@pytest.mark.parametrize("tasks", [(task for task in TASKS), "ab", {"a": 1}, None, 3])
+def test_tasks_that_are_not_a_list_are_named(tasks: Any) -> None:
+    for run in (run_episodes, run_episodes_until_all_complete):
+        with pytest.raises(SwarmError, match=r"not a list.*list\(\.\.\.\)"):
+            run(tasks, never)
+
+
+def test_a_value_that_is_not_a_function_is_named() -> None:
+    with pytest.raises(SwarmError, match="func is a NoneType"):
+        run_episodes(TASKS, None)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(SwarmError, match="max_workers is -1"):
+        run_episodes_until_all_complete(TASKS, never, max_workers=-1)
+    assert not run_episodes([], never)
+    assert not run_episodes_until_all_complete([], never)
+
+
+def test_values_come_back_as_json_has_them(tmp_path: Path) -> None:
+    values = [np.float32(0.5), WorkflowOutput(reward=1.0), (1, np.int64(2)), None, {"a": [True]}]
+    tasks = [Task(task_id=f"t{n}") for n in range(len(values))]
+    path = tmp_path / "run.jsonl"
+    with RunRecord(path) as record:
+        run_episodes(tasks, lambda task: values[int(task.task_id[1:])], record=record)
+    with RunRecord(path) as record:
+        again = run_episodes(tasks, never, record=record)
+    assert [outcome.ok for outcome in again] == [True] * len(values)
+    assert [outcome.value for outcome in again] == [
+        0.5,
+        {"reward": 1.0, "is_success": None, "metadata": {}, "log_metrics": {}},
+        [1, 2],
+        None,
+        {"a": [True]},
+    ]
+
+
+def test_a_value_that_cannot_be_stored_ends_the_run(tmp_path: Path) -> None:
+    with (
+        RunRecord(tmp_path / "run.jsonl") as record,
+        pytest.raises(SwarmError, match=r"a Event cannot be stored.*Return numbers, text"),
+    ):
+        run_episodes(TASKS, lambda _: threading.Event(), record=record)
+    with RunRecord(tmp_path / "run.jsonl") as record:
+        assert record.count > 0  # what was trained is not run once more

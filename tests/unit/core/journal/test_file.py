@@ -3,23 +3,36 @@ program is refused and set aside, a newer one is refused."""
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import core.journal.prune
 import core.journal.writer
+import core.state
+from console.export.records import RecordBuilder
 from core.bus import Bus
-from core.events import GroupNoted, GroupOpened
+from core.events import AlertRaised, GroupEvent, GroupNoted, GroupOpened
+from core.journal import damage
 from core.journal import file as journal_file
 from core.journal.damage import open_journal
-from core.journal.file import SCHEMA, JournalError, OlderJournal
+from core.journal.file import SCHEMA, JournalError, OlderJournal, mark_of
+from core.journal.prune import Pruner, Retention
 from core.journal.read_only import JournalFile
+from core.journal.reader import JournalReader
 from core.journal.writer import Journal
 from core.runtime.home import Home
+from core.state import State
+from core.state.common import Dirty, Handlers
+from core.state.group import GROUP_HANDLERS
+from tests.support.sample import group_events
+from tests.support.stored import replayed
 
 ENDS = ("", "-wal", "-shm")
 
@@ -69,7 +82,9 @@ async def test_a_deleted_file_is_written_again(journal: Journal, deleted: tuple[
     journal.close()
     assert len(notices) == 1
     check_whole(Journal(journal.path), bus)
-    assert {one.name for one in journal.path.parent.glob("j.db*")} <= {f"j.db{end}" for end in ENDS}
+    assert {path.name for path in journal.path.parent.glob("j.db*")} <= {
+        f"j.db{end}" for end in ENDS
+    }
 
 
 async def test_a_replacing_file_is_set_aside(journal: Journal, tmp_path: Path) -> None:
@@ -119,7 +134,7 @@ def test_only_the_owner_reads_the_files(tmp_path: Path) -> None:
         Path(f"{path}{end}").touch()
         Path(f"{path}{end}").chmod(0o644)
     with contextlib.closing(Journal(path)):
-        modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.glob("j.db*")}
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("j.db*")}
     assert modes == dict.fromkeys(modes, 0o600)
     assert "j.db" in modes
 
@@ -135,11 +150,6 @@ def test_the_name_of_the_proxy_outlasts_the_journal(tmp_path: Path) -> None:
 
 
 # --- journals of other programs ------------------------------------------------------------------
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.open(tmp_path / "home")
 
 
 async def write(path: Path, note: str) -> None:
@@ -266,3 +276,88 @@ def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
         assert str(path) in text
         assert "Use the newer program" in text
     assert path.read_bytes() == before
+
+
+def _fail(*_: object) -> Dirty:
+    raise ZeroDivisionError("a faulty handler")
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, State]:
+    """A journal with events on which the reducer fails, and the state that the bus had."""
+    handlers: Handlers = {**core.state._HANDLERS, AlertRaised: _fail}
+    monkeypatch.setattr(core.state, "_HANDLERS", handlers)
+    of_groups: dict[type[GroupEvent], Any] = {**GROUP_HANDLERS, GroupNoted: _fail}
+    monkeypatch.setattr(core.state, "GROUP_HANDLERS", of_groups)
+    path = tmp_path / "journal.db"
+    with contextlib.closing(Journal(path)) as journal:
+        bus = Bus(journal, "run")
+        for number in range(30):
+            events = list(group_events(number))
+            for event in events[:-1]:
+                bus.publish(event)
+            bus.publish(AlertRaised(key="a", cause="b"))
+            bus.publish(GroupNoted(group_id=f"g{number:04}", note="a note"))
+            bus.publish(events[-1])
+            asyncio.run(journal.committed(bus.state.seq))
+        bus.publish(AlertRaised(key="a", cause="b"))  # the newest event fails too
+    return path, bus.state
+
+
+def test_a_journal_with_faulty_events_is_opened(faulty: tuple[Path, State]) -> None:
+    path, state = faulty
+    assert not state.alerts
+    opened = open_journal(path)
+    with contextlib.closing(opened.journal):
+        assert opened.state == state == replayed(opened.journal)
+
+
+def test_every_reader_skips_faulty_events(faulty: tuple[Path, State]) -> None:
+    path, state = faulty
+    file = JournalFile(path)
+    assert file.load_state() == state
+    page = file.page(0, 5)
+    assert [group.phase for group in page.groups] == ["DONE"] * 5
+    builder = RecordBuilder(file.survey().runs)
+    built = [builder.build(group) for group in file.closed_groups()]
+    assert len([made for made in built if made is not None]) == 30
+
+
+def test_faulty_events_are_pruned(
+    faulty: tuple[Path, State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core.journal.prune, "KEEP_GROUPS", 2)
+    monkeypatch.setattr(core.journal.prune, "KEEP_EVENTS", 5)
+    path, state = faulty
+    with contextlib.closing(Journal(path)) as journal:
+        pruner = Pruner(journal, Retention(), rest=0.0)
+        assert pruner.prune(Retention(bytes=1)).groups > 10
+        assert replayed(journal) == state
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("an unexpected fault"), KeyboardInterrupt()])
+def test_a_failed_start_closes_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def load(_: JournalReader, *__: Any) -> State:
+        raise error
+
+    monkeypatch.setattr(JournalReader, "load_state", load)
+    before = threading.active_count(), len(os.listdir("/dev/fd"))
+    with pytest.raises(type(error)):
+        open_journal(tmp_path / "journal.db")
+    assert (threading.active_count(), len(os.listdir("/dev/fd"))) == before
+
+
+def test_an_unreadable_mark_is_reported_by_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> str:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(damage, "find_damage", locked)
+    mark_of(tmp_path / "journal.db").write_text("damaged")
+    before = threading.active_count()
+    with pytest.raises(JournalError, match="database is locked"):
+        open_journal(tmp_path / "journal.db")
+    assert threading.active_count() == before

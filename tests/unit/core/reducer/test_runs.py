@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from ajet_swarm.job.tree import dump_job
 from core.events import (
+    EVENT_KINDS,
     EngineChanged,
     EngineLost,
     Event,
@@ -31,8 +33,17 @@ from core.events import (
 )
 from core.jobs import default_job
 from core.state import EngineRun, State, reduce
+from core.state.rating import Rating, combine
 from core.state.runs import CURVE_CAP, ENGINE_RUN_CAP
 from core.verdict.conclusion import judge
+from tests.support.recorded.views import (
+    differences,
+    json_view,
+    read_lines,
+    recorded_events,
+    recorded_runs,
+    views,
+)
 from tests.support.sample import group_events
 
 JOB = dump_job(default_job("tiny"))
@@ -97,7 +108,7 @@ def test_a_run_lasts_from_a_start_to_the_stop() -> None:
     assert (run.groups, run.dead, run.rated) == (3, 1, 0)
     assert run.first_reward is not None
     assert run.first_reward.mean == pytest.approx(0.4)
-    assert [one.step for one in run.curve] == [1, 2]
+    assert [point.step for point in run.curve] == [1, 2]
     assert run.curve[-1].mean == pytest.approx(0.975)
     assert run.last_reward == run.first_reward  # step 2 is not finished
     state_at([engine("ROLLING", 3)], state)
@@ -228,10 +239,10 @@ def test_a_long_curve_is_thinned_evenly_and_keeps_the_mean() -> None:
         state_at([engine("ROLLING", step), *sealed], state)
         assert len(only_run(state).curve) <= CURVE_CAP
     run = only_run(state)
-    assert sum(one.steps for one in run.curve) == steps
-    mean = sum(one.mean * one.steps for one in run.curve) / steps
+    assert sum(point.steps for point in run.curve) == steps
+    mean = sum(point.mean * point.steps for point in run.curve) / steps
     assert mean == pytest.approx((steps + 1) / (4 * steps) + 0.05, abs=1e-3)
-    assert {one.steps for one in run.curve[1:-6]} == {run.stride}
+    assert {point.steps for point in run.curve[1:-6]} == {run.stride}
     assert (run.curve[-1].step, run.curve[-1].steps) == (steps, 1)
 
 
@@ -239,7 +250,7 @@ def test_a_late_group_changes_the_figure_of_its_step() -> None:
     state = state_at([engine("ROLLING", 1), *group_events(1, step=1), engine("ROLLING", 2)])
     state_at([*group_events(2, step=2), *group_events(3, step=1, rewards=(0.0, 0.2))], state)
     curve = only_run(state).curve
-    assert [one.step for one in curve] == [1, 2]
+    assert [point.step for point in curve] == [1, 2]
     assert curve[0].mean == pytest.approx((4 * 0.4 + 2 * 0.1) / 6, abs=1e-4)
 
 
@@ -276,3 +287,60 @@ def test_a_state_written_before_has_no_runs_and_reads() -> None:
         key: value for key, value in msgspec.to_builtins(State()).items() if key != "engine_runs"
     }
     assert msgspec.convert(old, State).engine_runs.runs == []
+
+
+def best(index: int) -> Rating:
+    """A vote for one of three answers."""
+    rewards = tuple(float(place == index) for place in range(3))
+    return Rating(rating="best", order=(index,), rewards=rewards)
+
+
+def test_the_reward_of_an_answer_is_its_mean_over_the_votes() -> None:
+    ranking = Rating(rating="ranking", order=(1, 0, 2), rewards=(0.5, 1.0, 0.0))
+    mixed = combine([best(0), ranking])
+    assert (mixed.rating, mixed.order) == ("scores", ())
+    assert mixed.rewards == mixed.scores == (0.75, 0.5, 0.0)
+    three = combine([best(0), best(1), best(1)])
+    assert three.rewards == pytest.approx((1 / 3, 2 / 3, 0.0))
+
+
+def test_equal_votes_remain_that_vote() -> None:
+    same = combine([best(2), best(2)])
+    assert (same.rating, same.order, same.scores) == ("best", (2,), ())
+    bad = Rating(rating="bad", rewards=(0.0, 0.0, 0.0))
+    tie = Rating(rating="tie", rewards=(0.5, 0.5, 0.5))
+    assert combine([bad, bad]).rating == "bad"
+    assert combine([bad, tie]) == Rating(rating="scores", scores=(0.25,) * 3, rewards=(0.25,) * 3)
+
+
+def test_a_skip_judges_nothing() -> None:
+    skip = Rating(rating="skip")
+    assert combine([skip, best(1)]).rewards == (0.0, 1.0, 0.0)
+    assert combine([skip, skip]) == Rating(rating="skip")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recorded_runs())
+def test_a_recorded_run_replays_to_its_views(name: str) -> None:
+    stored, events = read_lines(name, "views"), recorded_events(name)
+    for record, seq, old, new in differences(stored, views(events)):
+        assert new == old, f"{record} after event {seq}"
+    whole: dict[str, Any] = {}
+    for view in stored:
+        gone = view["gone"]
+        whole = {key: old for key, old in whole.items() if key not in gone} | view["changed"]
+    state = State()
+    for recorded in events:
+        if recorded.event is not None:
+            reduce(state, recorded.event)
+    assert json_view(state) == whole
+
+
+def test_every_kind_of_event_that_the_program_publishes_is_recorded() -> None:
+    recorded = {
+        line.event.kind
+        for name in recorded_runs()
+        for line in recorded_events(name)
+        if line.event is not None
+    }
+    assert {str(kind.__struct_config__.tag) for kind in EVENT_KINDS} <= recorded

@@ -1,3 +1,5 @@
+"""Intervals that hold at every reading, and the shares of the error of each look."""
+
 import math
 import random
 from collections.abc import Iterator
@@ -5,7 +7,17 @@ from itertools import product
 
 import pytest
 
-from core.verdict.betting import CAP, _adaptive, _even, difference_interval, mean_interval, share
+from core.verdict.betting import (
+    ALPHA,
+    CAP,
+    _adaptive,
+    _even,
+    difference_interval,
+    mean_interval,
+    running_interval,
+    share,
+    spent,
+)
 from core.verdict.samples import SampleError
 
 
@@ -186,3 +198,88 @@ def test_invalid_bounds_and_errors_are_named() -> None:
         with pytest.raises(SampleError) as caught:
             mean_interval([[1.0]], alpha)
         assert caught.value.where == "alpha"
+
+
+BITS = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+RAMP = [index % 10 / 10 for index in range(50)]
+
+FIGURES = [
+    (BITS, 0.05, 0.34592, 0.99393),
+    (BITS * 5, 0.05, 0.56764, 0.88530),
+    (BITS * 5, 0.01, 0.53436, 0.90818),
+    (RAMP, 0.05, 0.32573, 0.56172),
+    ([1.0] * 30, 0.05, 0.79259, 1.00000),
+    ([0.5] * 30, 0.05, 0.39629, 0.60371),
+]
+"""Series with the limits of `ville.BettingCS(alpha, intersect=False, grid=100_001)` of the package
+ville 0.1.0; its grid widens an interval by up to 2e-5."""
+
+
+@pytest.mark.parametrize(("values", "alpha", "low", "high"), FIGURES)
+def test_the_limits_are_those_of_ville(
+    values: list[float], alpha: float, low: float, high: float
+) -> None:
+    interval = running_interval(values, alpha)
+    assert interval.low == pytest.approx(low, abs=3e-5)
+    assert interval.high == pytest.approx(high, abs=3e-5)
+
+
+def test_ville_itself_agrees() -> None:
+    ville = pytest.importorskip("ville")
+    rng = random.Random(1)
+    values = [rng.betavariate(2, 1) for _ in range(80)]
+    low, high = ville.BettingCS(intersect=False, grid=10_001).fit(values).interval()
+    interval = running_interval(values)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=3e-4)
+
+
+def test_repeated_readings_cover_the_mean() -> None:
+    """Six readings of one series: a series has a wrong one at most once in five."""
+    missed = 0
+    for seed in range(10):
+        rng = random.Random(seed)
+        values = [float(rng.random() < 0.7) for _ in range(20)]
+        readings = (running_interval(values[:n], 0.2) for n in range(5, 21, 3))
+        missed += any(not reading.low <= 0.7 <= reading.high for reading in readings)
+    assert missed <= 2
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_equal_samples_keep_a_width_at_every_reading(value: float) -> None:
+    interval = running_interval([value] * 20)
+    assert interval.estimate == value
+    assert 0.05 < interval.high - interval.low < 0.5
+    assert interval.low <= value <= interval.high
+
+
+def test_bounds_scale_the_interval() -> None:
+    unit, wide = running_interval(BITS), running_interval([2 * x - 1 for x in BITS], 0.05, (-1, 1))
+    assert wide.low == pytest.approx(2 * unit.low - 1)
+    assert wide.high == pytest.approx(2 * unit.high - 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "where"), [([], "samples"), ([1.0, math.nan], "samples, sample 2")]
+)
+def test_invalid_samples_of_a_series_are_named(values: list[float], where: str) -> None:
+    with pytest.raises(SampleError) as caught:
+        running_interval(values)
+    assert caught.value.where == where
+
+
+def test_the_shares_of_all_looks_stay_within_the_error() -> None:
+    shares = [share(look) for look in range(1, 10_001)]
+    assert math.fsum(shares) == pytest.approx(spent(10_000))
+    assert 0.999 * ALPHA < spent(10_000) < ALPHA
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_spent_is_the_sum_of_the_shares() -> None:
+    assert spent(0) == 0.0
+    assert spent(3, 0.1) == pytest.approx(share(1, 0.1) + share(2, 0.1) + share(3, 0.1))
+
+
+def test_looks_count_from_one() -> None:
+    with pytest.raises(SampleError) as caught:
+        share(0)
+    assert caught.value.where == "look"

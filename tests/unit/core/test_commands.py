@@ -1,4 +1,4 @@
-"""The plan of a command: one answer for handler, keys and palette, command line and MCP."""
+"""Commands: their registry, and what one would do now."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,10 +19,12 @@ from console.mcp.tools import Tools
 from console.models.available_commands import available_commands
 from console.session.app_state import Session
 from console.session.command_plans import refusal as refusal_of
-from core.commands import COMMANDS
+from core.commands import COMMANDS, CommandError, validate
 from core.commands.plan import plan, refusal, shown_args
 from core.events import CandidateFailed, WorkChanged
+from core.events.base import GroupEvent
 from core.events.progress import ProbeSetLoaded
+from core.events.rating import VoteEvent
 from core.events.rewards import WhatIfChanged
 from core.roles import AccessRole, Identity
 from core.state import Group, Lease, Probe, Rating, Server, State
@@ -157,11 +159,11 @@ Change = Callable[[Group, Server, State], object]
 
 
 def group(**fields: Any) -> Change:
-    return lambda one, _, __: [setattr(one, name, value) for name, value in fields.items()]
+    return lambda target, _, __: [setattr(target, name, value) for name, value in fields.items()]
 
 
 def server(**fields: Any) -> Change:
-    return lambda _, one, __: [setattr(one, name, value) for name, value in fields.items()]
+    return lambda _, target, __: [setattr(target, name, value) for name, value in fields.items()]
 
 
 def mock(phase: str) -> Change:
@@ -194,15 +196,19 @@ def trying(over: bool) -> Change:
     return lambda _, __, state: setattr(state, "tries", [known])
 
 
-def unscored(one: Group, _: Server, __: State) -> None:
-    one.rating, one.scored_at = None, None
-    for candidate in one.candidates:
+def unscored(group_changed: Group, _: Server, __: State) -> None:
+    group_changed.rating, group_changed.scored_at = None, None
+    for candidate in group_changed.candidates:
         candidate.auto_reward = None
 
 
-def short(one: Group, engine: Server, _: State) -> None:
-    one.rating, engine.state = None, "ROLLING"
-    one.candidates[0].phase, one.candidates[0].text, one.candidates[0].finish_reason = (
+def short(group_changed: Group, engine: Server, _: State) -> None:
+    group_changed.rating, engine.state = None, "ROLLING"
+    (
+        group_changed.candidates[0].phase,
+        group_changed.candidates[0].text,
+        group_changed.candidates[0].finish_reason,
+    ) = (
         "failed",
         "",
         "",
@@ -406,3 +412,36 @@ async def by_console(client: ControlClient, name: str, args: Mapping[str, Any]) 
     if name in IN_PALETTE and args in (G, S, {}):
         assert (name in offered) == (why is None), f"palette: {name} {args}: {why}"
     return str(why) if why is not None else ""
+
+
+def test_commands_are_checked() -> None:
+    assert validate("group.rate", {"group_id": "g", "rating": "best", "order": "2"}) == {
+        "group_id": "g",
+        "rating": "best",
+        "order": (2,),
+    }
+    for name, args, value in (
+        ("group.rat", {}, "no command"),
+        ("group.rate", {"group_id": "g"}, "needs `rating`"),
+        ("group.rate", {"group_id": "g", "rating": "good"}, "Valid: best"),
+        ("group.rate", {"group_id": "g", "rating": "scores", "scores": ["nan"]}, "cannot be"),
+        ("group.abort", {"group_id": "g", "why": "x"}, "takes no `why`"),
+        ("group.mark", {"group_id": "g", "marked": "perhaps"}, "cannot be"),
+    ):
+        with pytest.raises(CommandError, match=value):
+            validate(name, args)
+
+
+def test_command_names_and_titles_follow_one_form() -> None:
+    for name, command in COMMANDS.items():
+        assert name == command.name
+        assert name.count(".") == 1
+        assert ": " in command.title
+        assert command.help
+
+
+def test_all_commands_with_a_vote_take_the_same_record() -> None:
+    vote = set(VoteEvent.__struct_fields__) - set(GroupEvent.__struct_fields__) - {"rewards"}
+    for name in ("group.rate", "group.settle", "group.repeat"):
+        args = {arg.name for arg in COMMANDS[name].args}
+        assert args - {"group_id", "holder", "override"} == vote, name

@@ -1,7 +1,10 @@
-"""Secrets of a job: masked everywhere, and restored unchanged."""
+"""The forms of the protocol: secrets of a job, methods of the models."""
 
+import json
+import logging
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from ajet_swarm.common.errors import AjetError, UsageError
 from ajet_swarm.common.secrets import names_secret
 from ajet_swarm.job.tree import JobError, check_job, load_job
+from ajet_swarm.protocol.errors import SwarmError
 from ajet_swarm.protocol.job_secrets import (
     MASK,
     hidden,
@@ -20,8 +24,8 @@ from ajet_swarm.protocol.job_secrets import (
     secret_part,
     without_secrets,
 )
-
-pytestmark = pytest.mark.slow
+from ajet_swarm.protocol.models import Task, WorkflowOutput
+from ajet_swarm.protocol.schemas import EpisodeRecord, PoolInfo, RunningEpisode
 
 KEY = b"k" * 32
 _NAMES = """
@@ -69,6 +73,7 @@ def parts(value: object) -> list[str]:
     return [str(value)]
 
 
+@pytest.mark.slow
 @given(NAMES, VALUES, STYLES, st.booleans(), st.booleans())
 def test_a_secret_is_masked_and_restored(
     name: str, value: object, style: str | None, flow: bool, spaced: bool
@@ -97,6 +102,7 @@ def test_a_secret_is_masked_and_restored(
     assert yaml.safe_load(restored(masked(text), [text], KEY)) == yaml.safe_load(text)
 
 
+@pytest.mark.slow
 @given(NAMES, st.text("QXZ0123456789*!&#@%'\"", min_size=8, max_size=30))
 def test_secrets_are_masked_in_a_text_that_is_not_yaml(name: str, value: str) -> None:
     for text in (
@@ -111,6 +117,7 @@ def test_secrets_are_masked_in_a_text_that_is_not_yaml(name: str, value: str) ->
         assert value not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["prompt_key", "reward_fn_key", "pad_token", "max_tokens", "model"]
 )
@@ -120,12 +127,14 @@ def test_values_that_are_not_secrets_are_kept(name: str) -> None:
     assert masked(text, KEY) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["", "null", "~", "''", "${oc.env:KEY}", '"${oc.env:KEY}"', "[]"])
 def test_references_and_empty_values_are_not_secrets(value: str) -> None:
     text = f"ajet:\n  api_key: {value}\n  b: 1\n"
     assert masked(text, KEY) == text
 
 
+@pytest.mark.slow
 def test_a_mapping_comes_back_into_a_flow() -> None:
     text = "ajet:\n  key:\n    'x': a, b\n    y: 2\n"
     shown = yaml.safe_load(masked(text, KEY))["ajet"]["key"]
@@ -135,14 +144,17 @@ def test_a_mapping_comes_back_into_a_flow() -> None:
     assert yaml.safe_load(made) == {"ajet": {"key": {"x": "a, b", "y": 2}, "n": 1}}
 
 
+@pytest.mark.slow
 def test_white_space_that_yaml_does_not_strip_belongs_to_the_secret() -> None:
     assert masked("ajet:\n  key: a\xa0 \n  b: 1\n") == "ajet:\n  key: '***' \n  b: 1\n"
 
 
+@pytest.mark.slow
 def test_a_secret_behind_an_alias_is_masked_at_its_definition() -> None:
     assert "sk-1" not in masked("ajet:\n  x: &a sk-1\n  api_key: *a\n")
 
 
+@pytest.mark.slow
 def test_a_secret_that_is_commented_out_is_masked_and_restored() -> None:
     text = "ajet:\n  api_key: ${oc.env:KEY}\n  # api_key: sk-1 # old\n  b: '# key: no comment'\n"
     shown = masked(text, KEY)
@@ -151,6 +163,7 @@ def test_a_secret_that_is_commented_out_is_masked_and_restored() -> None:
     assert restored(shown, [text], KEY) == text
 
 
+@pytest.mark.slow
 def test_equal_values_have_equal_masks_and_only_with_the_key() -> None:
     one, same, other = (f"ajet:\n  key: {value}\n" for value in ("a1", "'a1'", "a2"))
     assert masked(one, KEY) == masked(same, KEY) != masked(other, KEY)
@@ -158,6 +171,7 @@ def test_equal_values_have_equal_masks_and_only_with_the_key() -> None:
     assert masked(one) == masked(other) == "ajet:\n  key: '***'\n"
 
 
+@pytest.mark.slow
 def test_a_list_is_masked_in_one_way_however_it_is_written() -> None:
     flow = "opd: {teacher_api_keys: [a1a1, 'b2b2'], one: 1}\n"
     block = "opd:\n  teacher_api_keys:\n  - a1a1\n  - b2b2\n  one: 1\n"
@@ -168,12 +182,14 @@ def test_a_list_is_masked_in_one_way_however_it_is_written() -> None:
     assert masked("api_keys: []\n", KEY) == "api_keys: []\n"
 
 
+@pytest.mark.slow
 def test_a_mask_finds_its_value_on_another_path_and_in_another_job() -> None:
     saved, other = "ajet:\n  key: a\n", "ajet:\n  b: {key: c}\n"
     shown = masked("ajet:\n  deep: {token: c, key: a}\n", KEY)
     assert restored(shown, [saved, other], KEY) == "ajet:\n  deep: {token: c, key: a}\n"
 
 
+@pytest.mark.slow
 def test_a_mask_without_a_value_is_refused_with_its_line() -> None:
     shown = masked("ajet:\n  x: 1\n  key: gone\n", KEY)
     for text, sources in ((shown, ["ajet:\n  key: a\n"]), ("a: 1\n\nkey: '***'\n", ["b: 1"])):
@@ -185,6 +201,7 @@ def test_a_mask_without_a_value_is_refused_with_its_line() -> None:
         restored("ajet:\n  key: '***'\n", ["ajet: {}", "ajet:\n  key: of another server\n"], KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "value",
     [
@@ -204,11 +221,13 @@ def test_no_refusal_quotes_a_secret(value: str) -> None:
         assert "hunter" not in f"{caught.value} {caught.value.__cause__}"
 
 
+@pytest.mark.slow
 def test_no_notice_names_keys_inside_a_secret() -> None:
     (notice,) = check_job("ajet:\n  teacher: {api_key: {hunter2: 1}}\n").notices
     assert notice.text == "unknown key `ajet.teacher`"
 
 
+@pytest.mark.slow
 def test_values_of_a_tree_are_quoted_without_secrets() -> None:
     held = {"a": [{"api_key": "hunter2", "b": 1}], "token": 7, "key": None}
     assert without_secrets(held) == {"a": [{"api_key": MASK, "b": 1}], "token": MASK, "key": None}
@@ -218,6 +237,7 @@ def test_values_of_a_tree_are_quoted_without_secrets() -> None:
     assert secret_part("ajet.model.path") == ""
 
 
+@pytest.mark.slow
 def test_a_url_with_a_password_is_a_secret_under_any_key() -> None:
     text = "ajet:\n  base_url: http://user:pw@host/v1\n  proxy: http://u:${oc.env:PW}@host\n"
     shown = masked(text, KEY)
@@ -230,6 +250,7 @@ def test_a_url_with_a_password_is_a_secret_under_any_key() -> None:
     assert "pw@" not in masked(f"{text}  b: [\n")
 
 
+@pytest.mark.slow
 def test_a_text_is_shown_without_the_secrets_of_a_job() -> None:
     job = """
 ajet:
@@ -248,3 +269,67 @@ ajet:
     same = AjetError("no GPU")
     assert hidden_error(same, job) is same
     assert hidden(result, "a: [") == result
+
+
+def test_a_task_is_copied_and_written_out() -> None:
+    task = Task(main_query="q", task_id="t", metadata={"rows": [1]})
+    shallow, deep = task.model_copy(update={"task_id": "u"}), task.copy(deep=True)
+    assert (task.task_id, shallow.task_id) == ("t", "u")
+    assert shallow.metadata is task.metadata
+    assert deep == task
+    assert deep.metadata["rows"] is not task.metadata["rows"]
+    assert task.dict() == task.model_dump() == Task.model_validate(task.dict()).dict()
+    assert Task.model_validate_json(task.model_dump_json()) == task
+    assert Task.model_validate(task) is task
+
+
+def test_an_output_is_copied_and_written_out() -> None:
+    output = WorkflowOutput(reward=0.5, log_metrics={"x": np.float32(0.5)})
+    assert json.loads(output.model_dump_json())["log_metrics"] == {"x": 0.5}
+    assert output.model_copy(update={"reward": 1.0}).reward == 1.0
+    output.metadata["lock"] = object()
+    with pytest.raises(SwarmError, match="not JSON: a object"):
+        output.model_dump_json()
+
+
+def test_two_instances_do_not_share_default_values() -> None:
+    Task().metadata["a"] = 1
+    WorkflowOutput().metadata["a"] = 1
+    assert Task().metadata == WorkflowOutput().metadata == {}
+
+
+def test_unknown_fields_are_ignored_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            task = Task(main_query="q", main_qery="typed wrong")  # type: ignore[call-arg]
+        output = WorkflowOutput(reward=1, rewards=2)  # type: ignore[call-arg]  # on purpose
+        assert output == WorkflowOutput(reward=1)
+    assert task == Task(main_query="q")
+    assert caplog.text.count("a Task has no `main_qery`: ignored. It has main_query") == 1
+    assert "WorkflowOutput has no `rewards`" in caplog.text
+
+
+@pytest.mark.parametrize("value", [3, "text", [("main_query", "q")], None])
+def test_a_value_that_is_not_a_model_is_named(value: object) -> None:
+    with pytest.raises(SwarmError, match="is not a Task"):
+        Task.model_validate(value)
+    with pytest.raises(SwarmError, match="not JSON"):
+        Task.model_validate_json("{")
+    with pytest.raises(SwarmError, match="`metadata` is a str"):
+        Task.model_validate({"metadata": "x"})
+
+
+def test_a_server_answer_can_be_used_as_a_dict() -> None:
+    running = RunningEpisode(client_uuid="me", llm_call_count="3")
+    assert running["client_uuid"] == running.get("client_uuid") == "me"
+    assert running.get("nothing", 7) == 7
+    assert "client_uuid" in running
+    assert "calls" not in running, "as attributes only"
+    assert dict(running) == dict(running.items()) == running.model_dump()
+    with pytest.raises(KeyError):
+        running["calls"]
+    pool = PoolInfo(running_episode_details={"u": running})
+    assert json.loads(pool.model_dump_json())["running_episode_details"]["u"]["client_uuid"] == "me"
+    assert EpisodeRecord(episode_uuid="u")["episode_uuid"] == "u"

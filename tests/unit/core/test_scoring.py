@@ -1,5 +1,6 @@
-"""Agreement: intervals, the best answer, and the reducer's counts for a rater."""
+"""Scores of a group: advantages, agreement of raters, ratings."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -24,9 +25,35 @@ from core.events import (
     decode,
     encode,
 )
+from core.scoring.advantage import ALMOST_EQUAL, advantages, is_dead, is_faint, lacks_signal
 from core.scoring.agreement import agree, only_top, top, wilson
+from core.scoring.rating import RatingError, RatingInput, rating_rewards
 from core.state import TEXT_CAP
 from tests.support.sample import NOW, group_events, state_of
+
+SHAPES = ((1, 0), (1, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 0), (1, 0.5, 0.25, 0), (1, *(0,) * 31))
+EMBEDDED = 0.2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_spread_of_two_hundredths_teaches_almost_nothing(shape: tuple[float, ...]) -> None:
+    rewards = [0.5 + 0.02 * place for place in shape]
+    assert lacks_signal(rewards, EMBEDDED) == ALMOST_EQUAL
+    assert lacks_signal([0.5 + 0.2 * place for place in shape], EMBEDDED) == ""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_damping_any_difference_teaches_in_full(shape: tuple[float, ...]) -> None:
+    rewards = [0.5 + 1e-4 * place for place in shape]
+    assert lacks_signal(rewards, 0.0) == ""
+    assert max(map(abs, advantages(rewards, 0.0))) >= 1 - 1e-6
+
+
+def test_causes_of_groups_without_a_signal() -> None:
+    assert lacks_signal([0.3], EMBEDDED) == "a single candidate"
+    assert lacks_signal([0.1 + 0.2, 0.3, 0.3], EMBEDDED) == "equal rewards"
+    assert is_faint([])
+    assert not is_faint([0.1, -0.1])
 
 
 @pytest.mark.parametrize(
@@ -175,3 +202,88 @@ def test_repeats_leases_and_corrections_change_no_reward() -> None:
     assert state_of(*waits, lease, released).groups["g0001"].lease is None
     rated = GroupRated(**names, rating="tie", rater="bob")
     assert state_of(*waits, lease, rated).groups["g0001"].lease is None
+
+
+@pytest.mark.parametrize(
+    ("rating", "expected"),
+    [
+        (RatingInput("best", order=(2,)), (0.0, 0.0, 1.0)),
+        (RatingInput("ranking", order=(2, 0, 1)), (0.5, 0.0, 1.0)),
+        (RatingInput("scores", scores=(0.1, 1, 0)), (0.1, 1.0, 0.0)),
+        (RatingInput("tie"), (0.5, 0.5, 0.5)),
+        (RatingInput("bad"), (0.0, 0.0, 0.0)),
+        (RatingInput("skip"), (None, None, None)),
+    ],
+)
+def test_rating_becomes_rewards(rating: RatingInput, expected: tuple[float | None, ...]) -> None:
+    assert rating_rewards(rating, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("rating", "same", "expected"),
+    [
+        (RatingInput("best", order=(3,)), (0, 1, 2, 0), (1.0, 0.0, 0.0, 1.0)),
+        (RatingInput("best", order=(1,)), (0, 1, 2, 0), (0.0, 1.0, 0.0, 0.0)),
+        (RatingInput("best", order=(1,)), (0, 0, 0, 0), (1.0, 1.0, 1.0, 1.0)),
+        (RatingInput("ranking", order=(3, 1, 0, 2)), (0, 1, 2, 0), (2 / 3, 2 / 3, 0.0, 2 / 3)),
+        (RatingInput("scores", scores=(0.1, 0, 1, 0.3)), (0, 1, 2, 0), (0.1, 0.0, 1.0, 0.3)),
+    ],
+)
+def test_identical_answers_get_the_same_reward(
+    rating: RatingInput, same: tuple[int, ...], expected: tuple[float, ...]
+) -> None:
+    assert rating_rewards(rating, 4, same=same) == pytest.approx(expected)
+
+
+def test_a_ranking_of_one_and_of_four() -> None:
+    assert rating_rewards(RatingInput("ranking", order=(0,)), 1) == (1.0,)
+    four = rating_rewards(RatingInput("ranking", order=(3, 2, 1, 0)), 4)
+    assert four == pytest.approx((0.0, 1 / 3, 2 / 3, 1.0))
+
+
+@pytest.mark.parametrize("kind", ["tie", "bad"])
+def test_equal_ratings_are_dead(kind: str) -> None:
+    rewards = rating_rewards(msgspec.convert({"kind": kind}, RatingInput), 4)
+    assert is_dead([reward for reward in rewards if reward is not None])
+
+
+def test_bounds_are_the_settings() -> None:
+    scores = RatingInput("scores", scores=(-1.0, 5.0))
+    assert rating_rewards(scores, 2, (-1.0, 5.0)) == (-1.0, 5.0)
+    with pytest.raises(RatingError) as caught:
+        rating_rewards(scores, 2)
+    assert caught.value.where == "rating.scores[0]"
+
+
+@pytest.mark.parametrize(
+    ("rating", "field"),
+    [
+        (RatingInput("best"), "rating.order"),
+        (RatingInput("best", order=(0, 1)), "rating.order"),
+        (RatingInput("best", order=(3,)), "rating.order"),
+        (RatingInput("best", order=(-1,)), "rating.order"),
+        (RatingInput("ranking", order=(0, 1)), "rating.order"),
+        (RatingInput("ranking", order=(0, 1, 1)), "rating.order"),
+        (RatingInput("scores", scores=(1.0,)), "rating.scores"),
+        (RatingInput("scores", scores=(1.0, 0.0, math.nan)), "rating.scores[2]"),
+        (RatingInput("scores", scores=(1.0, math.inf, 0.0)), "rating.scores[1]"),
+        (RatingInput("scores", order=(1,), scores=(1, 0, 0)), "rating.order"),
+        (RatingInput("tie", scores=(1, 1, 1)), "rating.scores"),
+        (RatingInput("skip", order=(0,)), "rating.order"),
+    ],
+)
+def test_an_invalid_rating_names_its_field(rating: RatingInput, field: str) -> None:
+    with pytest.raises(RatingError) as caught:
+        rating_rewards(rating, 3)
+    assert caught.value.where == field
+
+
+def test_no_candidates() -> None:
+    with pytest.raises(RatingError):
+        rating_rewards(RatingInput("tie"), 0)
+
+
+def test_unknown_kinds_and_fields_do_not_decode() -> None:
+    for raw in (b'{"kind":"great"}', b'{"kind":"tie","extra":1}', b'{"kind":"best","order":[0.5]}'):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(raw, type=RatingInput)
