@@ -15,7 +15,7 @@ apply to.
 `card.py` has a candidate as a card, `text.py` the head above them, `widgets.py` both on screen
 (`Candidates`, `GroupDetail`), `request.py` the request as entries.
 
-A command that succeeds arrives at the screen as `GroupKeys.Succeeded`. `DetailKeys` adds the whole
-request behind `i`, which `conversation.py` shows. `rater.py` asks for the rater's name before the
-first vote and whether a vote overrides another rater's. `screen.py` is the detail.
+The target is also told which command has succeeded. `DetailKeys` adds the whole request behind
+`i`, which `conversation.py` shows. `rater.py` asks for the rater's name before the first vote and
+whether a vote overrides another rater's. `screen.py` is the detail.
 """

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from ajet_swarm.common.errors import AjetError
 from console.screens.base import ConsoleScreen
@@ -73,6 +72,9 @@ class GroupTarget:
         """Return the whole text of a candidate if the screen has fetched it, else ""."""
         return ""
 
+    def succeeded(self, command: str, text: str) -> None:
+        """Show the outcome of a command on the group, unless the screen shows its effect."""
+
 
 class GroupArea(KeyArea):
     """A key area about one group."""
@@ -110,14 +112,6 @@ class GroupKeys(GroupArea):
         ),
     ]
 
-    class Succeeded(Message):
-        """A command on the group succeeded."""
-
-        def __init__(self, command: str, text: str) -> None:
-            super().__init__()
-            self.command = command
-            self.text = text
-
     @work(group="command", exit_on_error=False)
     async def send(self, name: str, /, **args: Any) -> None:
         """Send a command in the background; a toast shows a refusal, the screen a success."""
@@ -125,7 +119,7 @@ class GroupKeys(GroupArea):
         if not outcome.ok:
             self.host.say(outcome.message, "error")
         elif self.is_mounted:
-            self.post_message(self.Succeeded(name, outcome.message))
+            self.target.succeeded(name, outcome.message)
 
     def _send(self, name: str, **args: Any) -> None:
         """Send a command about the group, if there is one."""

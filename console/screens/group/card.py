@@ -1,8 +1,10 @@
 """A candidate as a card: its text, its reward and the reasons, wrapped for a width."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+
+from msgspec import structs
 
 from ajet_swarm.common.text import one_line, plural
 from console.screens.group.model import WholeAnswer
@@ -25,28 +27,17 @@ _REASONING_CAP = 200_000
 class Card:
     """Content of one card; equal cards are painted equally."""
 
-    index: int
+    candidate: Candidate = field(hash=False)
+    """A copy of its state, with the whole texts where they are known."""
     label: str
     """Text of its title: the digit that votes for it."""
-    text: str = ""
-    reasoning: str = ""
-    tool_calls: str = ""
-    cut: bool = False
-    truncated: bool = False
-    """The engine dropped the middle of its prompt."""
-    phase: str = ""
-    error: str = ""
-    """Why it has no answer, in words; empty where it has one."""
     reward: float | None = None
     cause: str = ""
     """What reduces the reward; empty for nothing."""
-    sealed: bool = False
     advantage: float | None = None
     places: int = 2
     """Decimals that tell the rewards of its group apart."""
-    parts: tuple[Part, ...] = ()
-    figures: str = ""
-    """Finish reason, tokens, seconds, uuid."""
+
     winner: bool = False
     returned: bool = False
     rated: bool = False
@@ -59,7 +50,6 @@ class Card:
     """Figures and parts take one line, the answer takes the rest."""
     gone: str = ""
     """Text in place of an answer that will never come."""
-    uuid: str = ""
     base: bool = False
     """Whether the others are compared with it."""
     against: str | None = None
@@ -76,35 +66,25 @@ def cards(group: Group, whole: dict[int, WholeAnswer] | None = None) -> list[Car
     """Return the cards of a group, in the order of its candidates."""
     rewards, gains = known_rewards(group), advantages(group)
     best, rated = best_of(group), rated_best(group)
-    gone = _gone(group)
+    gone, places = _gone(group), places_of(rewards)
     result = []
-    for candidate in group.candidates:
-        full = whole.get(candidate.index) if whole else None
-        texts = full or candidate
-        card = Card(
-            index=candidate.index,
-            label=str(candidate.index + 1),
-            text=texts.text,
-            reasoning=texts.reasoning,
-            tool_calls=texts.tool_calls,
-            cut=candidate.cut and full is None,
-            truncated=candidate.truncated,
-            phase=candidate.phase,
-            error=candidate_words(candidate.error, candidate.failure, candidate.failure_text),
-            reward=rewards[candidate.index] if candidate.index < len(rewards) else None,
-            cause=_cause(group, candidate),
-            sealed=candidate.reward is not None,
-            advantage=gains[candidate.index] if candidate.index < len(gains) else None,
-            places=places_of(rewards),
-            parts=candidate.parts,
-            figures=figures(candidate),
-            winner=candidate.index == best,
-            returned=candidate.index == group.returned,
-            rated=candidate.index == rated,
-            gone=gone,
-            uuid=candidate.episode_uuid,
+    for index, candidate in enumerate(group.candidates):
+        full = whole.get(index) if whole else None
+        texts = {**asdict(full), "cut": False} if full is not None else {}
+        result.append(
+            Card(
+                structs.replace(candidate, **texts),
+                label=str(index + 1),
+                reward=rewards[index] if index < len(rewards) else None,
+                cause=_cause(group, candidate),
+                advantage=gains[index] if index < len(gains) else None,
+                places=places,
+                winner=index == best,
+                returned=index == group.returned,
+                rated=index == rated,
+                gone=gone,
+            )
         )
-        result.append(card)
     return mark_same(result)
 
 
@@ -113,8 +93,8 @@ def mark_same(cards: Iterable[Card]) -> list[Card]:
     first: dict[tuple[str, str], str] = {}
     marked = []
     for card in cards:
-        content = (card.text.strip(), card.tool_calls)
-        known = any(content) and not card.cut
+        content = (card.candidate.text.strip(), card.candidate.tool_calls)
+        known = any(content) and not card.candidate.cut
         same = first.get(content, "") if known else ""
         if known:
             first.setdefault(content, card.label)
@@ -124,14 +104,14 @@ def mark_same(cards: Iterable[Card]) -> list[Card]:
 
 def compared(cards: Sequence[Card], base: int) -> list[Card]:
     """Return the cards with the text of the one at `base` to compare them with."""
-    one = next((card for card in cards if card.index == base), None)
-    if one is None:
+    first = next((card for card in cards if card.candidate.index == base), None)
+    if first is None:
         return list(cards)
-    calls = calls_text(one.tool_calls)
+    calls = calls_text(first.candidate.tool_calls)
     return [
         replace(card, base=True)
-        if card is one
-        else replace(card, against=one.text, against_calls=calls)
+        if card is first
+        else replace(card, against=first.candidate.text, against_calls=calls)
         for card in cards
     ]
 
@@ -171,8 +151,8 @@ def head(card: Card, width: int, selected: bool, place: str = "") -> Line:
     if that is to be said, the three marks."""
     number_tone = "bold reverse" if selected else "bold"
     pieces: list[tuple[str, str]] = [(f" {card.label} ", number_tone), (" ", "")]
-    if not card.blind and card.label != str(card.index + 1):
-        pieces.append((f"#{card.index + 1} ", "$muted"))
+    if not card.blind and card.label != str(card.candidate.index + 1):
+        pieces.append((f"#{card.candidate.index + 1} ", "$muted"))
     if card.rank:
         pieces.append((f"{card.rank} ", "bold $accent"))
     if place:
@@ -197,7 +177,7 @@ def in_border(line: Line) -> list[tuple[str, str]]:
 def _marks(card: Card, words: bool) -> list[tuple[str, str]]:
     shown = not card.blind
     marks = (
-        (card.truncated, f"{CUT} prompt cut  ", f"{CUT} ", "$warning"),
+        (card.candidate.truncated, f"{CUT} prompt cut  ", f"{CUT} ", "$warning"),
         (card.same, f"= same as {card.same}  ", f"={card.same} ", "$accent"),
         (card.base, "≡ compared with  ", "≡ ", "$accent"),
         (card.winner and shown, "▲ winner  ", "▲ ", "$winner"),
@@ -238,10 +218,9 @@ def _facts(card: Card, width: int) -> list[Line]:
         lines.append(beside if fits else tuple(pieces))
         if card.cause and not fits:
             lines += wrapped_lines(card.cause, width, "$muted")
-    if card.figures:
-        lines += wrapped_lines(card.figures, width, "$muted")
-    if card.unfolded and card.uuid:
-        lines += wrapped_lines(f"episode {card.uuid}", width, "$muted")
+    lines += wrapped_lines(figures(card.candidate), width, "$muted")
+    if card.unfolded and card.candidate.episode_uuid:
+        lines += wrapped_lines(f"episode {card.candidate.episode_uuid}", width, "$muted")
     if lines:
         lines.append(EMPTY)
     return lines
@@ -252,20 +231,20 @@ def _compact(card: Card, width: int) -> list[Line]:
 
     Open gates come last, because they matter least.
     """
-    if card.reward is None and not card.parts:
+    if card.reward is None and not card.candidate.parts:
         return []
     pieces = [f"reward {number(card.reward, card.places)}"]
     if card.cause:
         pieces[0] += f" ({card.cause})"
     if card.advantage is not None:
         pieces[0] += f"  advantage {_advantage(card)}"
-    for part in sorted(card.parts, key=lambda part: part.gate and part.value >= 1):
+    for part in sorted(card.candidate.parts, key=lambda part: part.gate and part.value >= 1):
         pieces.append(f"{one_line(part.name, 30)} {number(part.value)} {_how(part)}")
     return [((fit(" · ".join(pieces), width), "$muted"),)]
 
 
 def _advantage(card: Card) -> str:
-    return f"{'' if card.sealed else '≈'}{card.advantage:+.{card.places}f}"
+    return f"{'≈' if card.candidate.reward is None else ''}{card.advantage:+.{card.places}f}"
 
 
 def _how(part: Part) -> str:
@@ -273,32 +252,32 @@ def _how(part: Part) -> str:
 
 
 def _content(card: Card, width: int) -> list[Line]:
-    lines = _reasoning(card, width) if card.reasoning else []
+    lines = _reasoning(card, width) if card.candidate.reasoning else []
     lines += _text(card, width)
-    if card.tool_calls or (card.against_calls and card.against is not None):
-        if card.text:
+    if card.candidate.tool_calls or (card.against_calls and card.against is not None):
+        if card.candidate.text:
             lines.append(EMPTY)
         lines += _tool_calls(card, width)
     lines += _trouble(card, width)
     if not lines:
         waits = {"waiting": "no episode yet", "claimed": "generating…", "answered": "(empty)"}
-        message = waits.get(card.phase, one_line(card.phase, 40))
-        if card.gone and card.phase in ("waiting", "claimed"):
+        message = waits.get(card.candidate.phase, one_line(card.candidate.phase, 40))
+        if card.gone and card.candidate.phase in ("waiting", "claimed"):
             message = card.gone
         lines += wrapped_lines(message, width, "italic $muted")
-    if card.cut:
+    if card.candidate.cut:
         lines.append((("… cut" if card.blind else "… cut; r reads the whole text", "$muted"),))
     return lines
 
 
 def _text(card: Card, width: int) -> Sequence[Line]:
-    if card.against is not None and (card.text or card.against):
-        return word_diff(card.against, card.text, width)
-    if not card.text:
+    if card.against is not None and (card.candidate.text or card.against):
+        return word_diff(card.against, card.candidate.text, width)
+    if not card.candidate.text:
         return ()
     if card.raw:
-        return wrapped_lines(card.text, width)
-    lines = _markdown(card.text, width)
+        return wrapped_lines(card.candidate.text, width)
+    lines = _markdown(card.candidate.text, width)
     shared = shared_lines(card.beside, width)
     return [
         tuple((text, SHARED) for text, _ in line) if line_text(line).strip() in shared else line
@@ -321,19 +300,21 @@ def shared_lines(texts: Sequence[str], width: int) -> frozenset[str]:
 
 
 def _trouble(card: Card, width: int) -> list[Line]:
-    if card.phase == "unknown":
-        why = f": {card.error}" if card.error else ""
+    phase, known = card.candidate.phase, card.candidate
+    error = candidate_words(known.error, known.failure, known.failure_text)
+    if phase == "unknown":
+        why = f": {error}" if error else ""
         message, tone = f"≈ {UNCONFIRMED}{why}", "bold $warning"
-    elif card.error:
-        tone = "$reward-down" if card.phase in ("failed", "expired") else "$muted"
-        message = f"{card.phase}: {card.error}"
+    elif error:
+        tone = "$reward-down" if phase in ("failed", "expired") else "$muted"
+        message = f"{phase}: {error}"
     else:
         return []
     return wrapped_lines(message, width, tone, 2_000)
 
 
 def _reasoning(card: Card, width: int) -> list[Line]:
-    lines = wrapped_lines(card.reasoning, width, "$muted", _REASONING_CAP)
+    lines = wrapped_lines(card.candidate.reasoning, width, "$muted", _REASONING_CAP)
     if card.unfolded or card.raw:
         return [(("▾ reasoning", "$muted"),), *lines, EMPTY]
     return [((f"▸ reasoning, {plural(len(lines), 'line')}  (z unfolds)", "$muted"),)]
@@ -341,11 +322,11 @@ def _reasoning(card: Card, width: int) -> list[Line]:
 
 def _tool_calls(card: Card, width: int) -> Sequence[Line]:
     if card.against is not None:
-        return word_diff(card.against_calls, calls_text(card.tool_calls), width)
+        return word_diff(card.against_calls, calls_text(card.candidate.tool_calls), width)
     if card.raw:
-        return wrapped_lines(card.tool_calls, width)
+        return wrapped_lines(card.candidate.tool_calls, width)
     lines: list[Line] = []
-    for name, arguments in tool_calls(card.tool_calls):
+    for name, arguments in tool_calls(card.candidate.tool_calls):
         title = f"⚙ {one_line(name, 60)}" if name else "⚙ tool call"
         lines.append(((fit(title, min(len(title), width)), "bold $accent"),))
         lines += wrapped_lines(arguments, width, indent="  ")
@@ -353,11 +334,11 @@ def _tool_calls(card: Card, width: int) -> Sequence[Line]:
 
 
 def _reasons(card: Card, width: int) -> list[Line]:
-    if not card.parts:
+    if not card.candidate.parts:
         return []
     lines: list[Line] = [EMPTY, (("reward parts", "$heading"),)]
-    widest = min(max(len(part.name) for part in card.parts), max(6, width // 2))
-    for part in card.parts:
+    widest = min(max(len(part.name) for part in card.candidate.parts), max(6, width // 2))
+    for part in card.candidate.parts:
         name = fit(one_line(part.name, 60), widest)
         tone = "$reward-down" if part.gate and not part.value else "bold"
         lines.append(((f"{name}  ", ""), (number(part.value), tone), (f" {_how(part)}", "$muted")))

@@ -5,14 +5,7 @@ from dataclasses import dataclass
 
 from ajet_swarm.common.text import one_line, plural
 from console.screens.group.card import Card
-from console.session.group_facts import (
-    Verdict,
-    spread_of,
-    unconfirmed,
-    verdict,
-    vote_choice,
-    votes_text,
-)
+from console.session import group_facts
 from console.text.causes import UNCONFIRMED, cause_words
 from console.text.format import UNKNOWN, clock, countdown, difference, duration, number
 from console.text.lines import Line, fit, flow
@@ -39,7 +32,7 @@ class DetailOptions:
     """Whether the console is read-only, so that no key is shown."""
     weights: str = ""
     """Versions of the weights of its candidates; empty if unknown."""
-    verdict: Verdict | None = None
+    verdict: group_facts.Verdict | None = None
     """Its verdict by the state; None for that of the group alone."""
     context: str = ""
     """Context of the question, as `turn 3, 5 tools`; empty until it is read."""
@@ -80,7 +73,7 @@ def _query(group: Group, width: int, options: DetailOptions) -> list[Line]:
 
 def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
     style = phase_style(group)
-    outcome = options.verdict or verdict(group)
+    outcome = options.verdict or group_facts.verdict(group)
     pieces: list[Line] = [
         ((f"{outcome.sign} {outcome.text}", f"bold {outcome.tone}"),),
         ((f"{style.sign} {style.word}", style.tone),),
@@ -94,7 +87,7 @@ def _state(group: Group, now: float, options: DetailOptions) -> list[Line]:
             pieces.append(((f"user waits {user_wait(group, now)}", "bold $winner"),))
         left = countdown(group.until - now)
         pieces.append(((left, "bold $winner"), (f" then {fate}" if fate else "", "$muted")))
-    if (spread := spread_of(group)) is not None:
+    if (spread := group_facts.spread_of(group)) is not None:
         pieces.append((("spread ", "$muted"), (difference(spread), "")))
     if group.source:
         by = {"auto": "automatic rewards", "human": "your rewards"}
@@ -168,7 +161,7 @@ def _latency(group: Group, unfolded: bool) -> list[Line]:
 
 def _trouble(group: Group, now: float, width: int, options: DetailOptions) -> list[Line]:
     lines: list[Line] = []
-    if missing := unconfirmed(group):
+    if missing := group_facts.unconfirmed(group):
         lines += wrapped_lines(f"≈ {UNCONFIRMED}: {_numbers(missing)}", width, "bold $warning", 600)
     if cut := [candidate.index for candidate in group.candidates if candidate.truncated]:
         which = "" if len(cut) == len(group.candidates) else f" for {_numbers(cut)}"
@@ -226,10 +219,10 @@ def _by(rating: Rating) -> str:
 
 def _several_votes(group: Group) -> str:
     """Return the votes of several raters and the decision on them: `votes: ada 2, bob 4; …`."""
-    text = f"votes: {votes_text(group)}"
+    text = f"votes: {group_facts.votes_text(group)}"
     if (settled := group.settled) is None:
         return text + ("; they disagree" if group.is_disputed else "")
-    return f"{text}; settled{_by(settled)}: {vote_choice(group, settled)}"
+    return f"{text}; settled{_by(settled)}: {group_facts.vote_choice(group, settled)}"
 
 
 def held_words(group: Group, now: float, *, read_only: bool = False) -> str:
@@ -252,7 +245,7 @@ def rating_words(rating: Rating) -> str:
 
 def _repair(group: Group, width: int) -> list[Line]:
     """Return the keys that repair a group that would not be trained on."""
-    kind = verdict(group).kind
+    kind = group_facts.verdict(group).kind
     short = not refill_refusal(group)
     text = ""
     if kind not in ("dead", "lost", "open") or group.episode_type != "train":

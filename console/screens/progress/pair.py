@@ -174,14 +174,9 @@ class PairScreen(ConsoleScreen):
             await self._next()
 
 
-def may_rate_pairs(app: AppHost, server: str) -> bool:
-    """Return whether there are two looks to compare, and this console may vote."""
-    return may_send(app.session, "progress.pair", server=server)
-
-
 def pair_entries(app: AppHost, server: str | None) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Yield title, help and action of the palette entry that opens a pair."""
     name = server or progress_server(app.session.state)
-    if may_rate_pairs(app, name):
+    if may_send(app.session, "progress.pair", server=name):
         command = COMMANDS["progress.pair"]
         yield command.title, command.help, lambda: app.push_screen(PairScreen(name))

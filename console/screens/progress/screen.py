@@ -15,9 +15,10 @@ from console.models.available_commands import offered
 from console.screens.base import ConsoleScreen
 from console.screens.progress import model, text
 from console.screens.progress.chart import look_lines
-from console.screens.progress.pair import PairScreen, may_rate_pairs
+from console.screens.progress.pair import PairScreen
 from console.screens.run_command import run_available
 from console.session.app_state import EVERYTHING, Session
+from console.session.command_plans import may_send
 from console.text.lines import Line
 from console.text.sections import Room, lines
 from console.ui.keys import keys
@@ -169,7 +170,7 @@ class ProgressScreen(ConsoleScreen):
         if action == "send":
             return self._may_send(str(parameters[0]))
         if action == "rate_pair":
-            return may_rate_pairs(self.host, self.target_server or "")
+            return may_send(self.session, "progress.pair", server=self.target_server or "")
         if action == "next_server":
             return len(model.measured_servers(self.session.state)) > 1
         return super().check_action(action, parameters)

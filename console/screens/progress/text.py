@@ -62,10 +62,7 @@ def verdict_lines(present: model.Standing, width: int) -> list[Line]:
     """Return the sentence of the verdict, with its sign and colour."""
     sign, tone = SIGNS[present.tone]
     shown = f"bold {tone}" if present.tone != "unknown" else "bold"
-    return [
-        (((f"{sign} " if at == 0 else "  "), f"bold {tone}"), (text, shown))
-        for at, text in enumerate(wrapped(present.sentence, max(10, width - 2)))
-    ]
+    return _hanging(f"{sign} ", present.sentence, width, f"bold {tone}", shown)
 
 
 def detail_lines(present: model.Standing, progress: Progress | None, width: int) -> list[Line]:
@@ -109,11 +106,14 @@ def _look_mean(word: str, look: LookEnded) -> Line:
 
 def note_lines(notes: Sequence[str], width: int) -> list[Line]:
     """Return further sentences, one each, wrapped."""
-    return [
-        ((f"{'! ' if at == 0 else '  '}", "$warning"), (text, "$muted"))
-        for note in notes
-        for at, text in enumerate(wrapped(note, max(10, width - 2)))
-    ]
+    return [line for note in notes for line in _hanging("! ", note, width, "$warning", "$muted")]
+
+
+def _hanging(head: str, text: str, width: int, head_tone: str, tone: str) -> list[Line]:
+    """Return a text behind what stands in front of its first row."""
+    rows = wrapped(text, max(10, width - len(head)))
+    heads = (head, *(" " * len(head) for _ in rows[1:]))
+    return [((start, head_tone), (row, tone)) for start, row in zip(heads, rows, strict=False)]
 
 
 def head_lines(
@@ -349,14 +349,11 @@ def _together(columns: Sequence[Sequence[Line]], room: int, beside: bool = True)
 
 def _labelled(label: str, text: str, width: int, size: int = len("reference ")) -> list[Line]:
     """Return a text behind its label, in at most eight lines."""
-    rows = wrapped(text, max(10, width - size))
-    if len(rows) > _MOST_ROWS:
-        rows = [*rows[: _MOST_ROWS - 1], "…"]
     tone = "bold" if label == "prompt" else ""
-    return [
-        ((f"{label if at == 0 else '':<{size}}", "$muted"), (row, tone))
-        for at, row in enumerate(rows)
-    ]
+    lines = _hanging(f"{label:<{size}}", text, width, "$muted", tone)
+    if len(lines) > _MOST_ROWS:
+        lines[_MOST_ROWS - 1 :] = [((" " * size, "$muted"), ("…", tone))]
+    return lines
 
 
 def _title(word: str, step: str, mean: float | None, wins: bool = False) -> Line:

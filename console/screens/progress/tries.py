@@ -147,18 +147,14 @@ class ProbesScreen(ConsoleScreen):
         if action in WRITING and not self.session.allows("engine.try"):
             return False
         chosen = self.chosen if self.is_mounted else None
-        match action:
-            case "prompt":
-                return self.is_mounted and not self._line.has_focus
-            case "cancel":
-                return chosen is not None and not chosen.over
-            case "again":
-                return chosen is not None
-            case "copy":
-                return chosen is not None and bool(chosen.text or chosen.tool_calls)
-            case "server":
-                return len(self.session.state.servers) > 1
-        return super().check_action(action, parameters)
+        works = {
+            "prompt": self.is_mounted and not self._line.has_focus,
+            "cancel": chosen is not None and not chosen.over,
+            "again": chosen is not None,
+            "copy": chosen is not None and bool(chosen.text or chosen.tool_calls),
+            "server": len(self.session.state.servers) > 1,
+        }
+        return works.get(action, True)
 
     def on_descendant_focus(self) -> None:
         """Refresh the keys for another focus."""

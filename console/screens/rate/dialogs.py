@@ -14,14 +14,7 @@ from textual.widgets.option_list import Option
 
 from ajet_swarm.common.text import one_line
 from console.screens.rate.model import TAG_CAP, Guidelines, RateQueue
-from console.screens.rate.raters import model
-from console.screens.rate.raters.text import (
-    disagreement_row,
-    list_title,
-    rater_lines,
-    row_text,
-    summary_lines,
-)
+from console.screens.rate.raters import model, text
 from console.screens.rate.text import MODES, mode_words, vote_rows
 from console.session.app_state import Session
 from console.text.lines import fit, line_text
@@ -185,16 +178,16 @@ class GroupsScreen(ModalScreen[GroupChoice | None]):
         """Show the groups; the cursor stays on its group."""
         options = self.query_one(OptionList)
         width = max(40, options.size.width - 3)
-        rows = [(group_id, fit(text, width)) for group_id, text in self.rows(width)]
+        rows = [(group_id, fit(words, width)) for group_id, words in self.rows(width)]
         ids = [group_id for group_id, _ in rows]
         options.display = bool(ids or self.EMPTY)
         if ids and [option.id for option in options.options] == ids:
-            for group_id, text in rows:
-                options.replace_option_prompt(group_id, text)
+            for group_id, words in rows:
+                options.replace_option_prompt(group_id, words)
             return
         at = options.highlighted_option.id if options.highlighted_option is not None else None
         options.clear_options()
-        options.add_options(Option(text, id=group_id) for group_id, text in rows)
+        options.add_options(Option(words, id=group_id) for group_id, words in rows)
         if ids:
             options.highlighted = ids.index(at) if at in ids else 0
             options.focus()
@@ -273,9 +266,9 @@ class RatersScreen(GroupsScreen):
             if group.sealed_at is not None or not group.needs_vote_of(session.rater, session.holder)
         ][:LIST_CAP]
         raters = model.rater_rows(session.state, session.now())
-        lines = rater_lines(raters, self._agreement, len(groups))
+        lines = text.rater_lines(raters, self._agreement, len(groups))
         self.query_one("#raters-summary", TextPane).show_lines(lines)
-        return [(group.group_id, disagreement_row(group, width)) for group in groups]
+        return [(group.group_id, text.disagreement_row(group, width)) for group in groups]
 
 
 class AgreementScreen(GroupsScreen):
@@ -293,8 +286,8 @@ class AgreementScreen(GroupsScreen):
 
     def above(self) -> Iterable[Widget]:
         yield TextPane(id="judge-summary")
-        yield Static(list_title(len(self._groups)), markup=False, classes="dialog-heading")
+        yield Static(text.list_title(len(self._groups)), markup=False, classes="dialog-heading")
 
     def rows(self, width: int) -> Sequence[tuple[str, str]]:
-        self.query_one("#judge-summary", TextPane).show_lines(summary_lines(self._stats))
-        return [(group.group_id, row_text(group, width)) for group in self._groups]
+        self.query_one("#judge-summary", TextPane).show_lines(text.summary_lines(self._stats))
+        return [(group.group_id, text.row_text(group, width)) for group in self._groups]

@@ -64,6 +64,7 @@ class RateScreen(ConsoleScreen):
         super().__init__()
         self.queue = RateQueue(self.session, late)
         self.target = RatedGroup(self, self.queue)
+        self.abort_details = self.target.abort_details
         self.group_keys = RateGroupKeys(self.target, self.queue)
         self.voting = Voting(self.queue, focusable=True)
         self.lease = LeaseKeeper(self, self.queue)
@@ -85,10 +86,6 @@ class RateScreen(ConsoleScreen):
     def target_group(self) -> str | None:
         return self.queue.current
 
-    def abort_details(self, group: Group) -> str:
-        """Return the sentence about the user for the abort dialog."""
-        return self.target.abort_details(group)
-
     # --- messages ----------------------------------------------------------------------------
 
     @on(KeyArea.Changed)
@@ -96,12 +93,6 @@ class RateScreen(ConsoleScreen):
         """Paint what a key has changed."""
         if self.is_current:
             self.update_view(EVERYTHING)
-
-    @on(RateGroupKeys.Succeeded)
-    def show_success(self, event: RateGroupKeys.Succeeded) -> None:
-        """Show an outcome in the last line; a toast would cover the ballot."""
-        self.queue.set_message(event.text)
-        self.update_view(EVERYTHING)
 
     @on(Candidates.Chosen)
     def choose(self, event: Candidates.Chosen) -> None:

@@ -316,11 +316,11 @@ def prompt_lines(query: str, width: int, context: str) -> list[Line]:
 def rate_cards(group: Group, ballot: Ballot, compact: bool = False) -> list[Card]:
     """Return the answers in the order shown; blind until they are revealed or rated."""
     blind = not ballot.revealed
-    by_index = {card.index: replace(card, blind=blind, compact=compact) for card in cards(group)}
+    known = [replace(card, blind=blind, compact=compact) for card in cards(group)]
     result = [
-        replace(by_index[index], label=str(place), rank=_rank(group, ballot, index))
+        replace(known[index], label=str(place), rank=_rank(group, ballot, index))
         for place, index in enumerate(ballot.shown, 1)
-        if index in by_index
+        if index < len(known)
     ]
     result = mark_same(result)
     return result if ballot.base is None else compared(result, ballot.base)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from textual import work
 from textual.binding import Binding, BindingType
 
-from ajet_swarm.common.text import plain
+from ajet_swarm.common.text import plain, plural
 from console.screens.base import ConsoleScreen
 from console.screens.group.actions import DetailKeys, GroupKeys, GroupTarget, digit_bindings
 from console.screens.group.rater import cast_vote, rater_args, with_rater_name
@@ -15,7 +15,7 @@ from console.screens.rate.ballot import Ballot, Vote
 from console.screens.rate.model import IGNORED, RateQueue, digit
 from console.screens.rate.raters.text import second_words
 from console.screens.rate.widgets import Answers
-from console.session.app_state import Session
+from console.session.app_state import EVERYTHING, Session
 from console.session.command_plans import arguments, obstacle, refusal
 from console.ui.keys import keys
 from console.widgets.key_area import KeyArea
@@ -75,7 +75,7 @@ class RatedGroup(GroupTarget):
     @property
     def candidate(self) -> int:
         answers = self._screen.query_one(Answers)
-        return answers.cards[answers.selected or 0].index if answers.cards else 0
+        return answers.cards[answers.selected or 0].candidate.index if answers.cards else 0
 
     def number_of(self, index: int) -> str:
         """Return the digit of the answer on this screen, not the number of the candidate."""
@@ -90,6 +90,11 @@ class RatedGroup(GroupTarget):
         if not ballot.revealed:
             return "The user has been answered."
         return f"The user has been answered, with answer {self.number_of(group.returned)}."
+
+    def succeeded(self, command: str, text: str) -> None:
+        """Show it in the last line; a toast would cover the ballot."""
+        self._queue.set_message(text)
+        self._screen.update_view(EVERYTHING)
 
 
 class RateGroupKeys(DetailKeys, inherit_bindings=False):
@@ -224,7 +229,7 @@ class Voting(RateArea):
                 self._send(*target, vote, confirmed=True)
         elif held := self.queue.held():
             if lacking := _lacking_votes(held[0]):
-                votes = "1 vote" if lacking == 1 else f"{lacking} votes"
+                votes = plural(lacking, "vote")
                 self.queue.set_message(f"The group still lacks {votes}: nothing was sent")
                 self.changed()
             else:

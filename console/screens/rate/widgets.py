@@ -261,7 +261,7 @@ def _mark(pane: AnswerPane, *, chosen: bool, framed: bool = False, folded: bool 
 
 
 def _texts(cards: Sequence[Card]) -> tuple[str, ...]:
-    return tuple(card.text for card in cards if card.text)
+    return tuple(card.candidate.text for card in cards if card.candidate.text)
 
 
 MINUTES = 15

@@ -39,6 +39,11 @@ class ListedGroup(GroupTarget):
         groups = self._screen.query_one(GroupList)
         return groups.model.known(groups.cursor)
 
+    def succeeded(self, command: str, text: str) -> None:
+        """Show it, except of a mark: the list shows it."""
+        if command != "group.mark":
+            self._screen.host.say(text)
+
 
 class ListKeys(KeyArea):
     """Keys about the list: filter, order, following, the marked groups, export."""
@@ -228,12 +233,6 @@ class RequestsScreen(ConsoleScreen):
         groups = self._groups
         neighbors = groups.model.around(groups.place)
         self.host.push_screen(GroupScreen(groups.cursor, neighbors, groups.model.known))
-
-    @on(GroupKeys.Succeeded)
-    def show_success(self, event: GroupKeys.Succeeded) -> None:
-        """Show the outcome of a command, except of a mark: the list shows it."""
-        if event.command != "group.mark":
-            self.host.say(event.text)
 
     @on(FilterLine.Changed)
     def set_filter(self, event: FilterLine.Changed) -> None:

@@ -130,7 +130,7 @@ async def test_of_six_answers_one_is_open_beside_a_list() -> None:
     async with run_console(
         state_of(*events), places=PLACES, at="rate", rating=BY_ENTER, size=(120, 36)
     ) as console:
-        order = [card.index for card in answers_of(console).cards]
+        order = [card.candidate.index for card in answers_of(console).cards]
         shown = console.text()
         assert [shown.count(f"start{index}") for index in order] == [2, 1, 1, 1, 1, 1]
         assert shown.count("Same opening") == 1, "the list shows where answers differ"

@@ -5,6 +5,7 @@ from itertools import islice
 
 from console.session.app_state import Session
 from console.session.filters import Filter
+from console.text.values import fields_of
 from core.state import Candidate, Group
 from core.state.inbox import InboxItem
 
@@ -76,21 +77,14 @@ def _as_group(item: InboxItem) -> Group:
         )
         for index, reward in enumerate(item.rewards)
     ]
+    same = "group_id server n query opened_at closed_at step overlap votes"
     return Group(
-        group_id=item.group_id,
+        **fields_of(item, same),
         request_id="",
-        server=item.server,
         task_id="",
-        n=item.n,
-        query=item.query,
-        opened_at=item.opened_at,
-        closed_at=item.closed_at,
         phase="DONE" if item.sent else "ABORTED",
         source="auto" if item.sent else "",
         unrated=item.sent,
-        step=item.step,
-        overlap=item.overlap,
-        votes=item.votes,
         rating=item.votes[-1] if item.complete else None,
         candidates=candidates,
     )

@@ -37,14 +37,12 @@ from tests.support.sample import NOW, group_events, state_of
 @pytest.mark.parametrize("width", [24, 36, 80])
 @pytest.mark.parametrize("text", HOSTILE_TEXTS, ids=range(len(HOSTILE_TEXTS)))
 def test_cards_stay_within_their_width(text: str, width: int) -> None:
+    short = text[:3_000]
+    failed = Candidate(index=0, text=text, reasoning=short, tool_calls=short, phase="failed")
+    failed.error = text
     card = Card(
-        index=0,
+        failed,
         label="1",
-        text=text,
-        reasoning=text[:3_000],
-        tool_calls=text[:3_000],
-        error=text,
-        phase="failed",
         winner=True,
         returned=True,
         rated=True,
@@ -90,7 +88,8 @@ def test_the_three_marks_are_distinct_and_have_words_if_there_is_room() -> None:
 
 def test_the_compact_facts_start_with_the_most_important_ones() -> None:
     parts = (Part("fits", 1.0, gate=True), Part("said", 0.0, gate=True), Part("right", 0.4))
-    line = text_of(body(Card(0, "1", text="x", reward=0.0, parts=parts, compact=True), 80))
+    said = Candidate(index=0, text="x", parts=parts)
+    line = text_of(body(Card(said, "1", reward=0.0, compact=True), 80))
     assert line.index("said 0.00 gate") < line.index("right 0.40") < line.index("fits 1.00 gate")
 
 
@@ -111,13 +110,11 @@ def test_the_cause_of_a_low_reward_is_shown_beside_it() -> None:
 
 
 def test_reasoning_starts_folded() -> None:
-    card = Card(index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered")
+    answer = Candidate(index=0, text="yes", reasoning="one\ntwo", phase="answered")
+    card = Card(answer, label="1")
     assert "two" not in text_of(body(card, 60))
     assert "reasoning, 2 lines" in text_of(body(card, 60))
-    unfolded = Card(
-        index=0, label="1", text="yes", reasoning="one\ntwo", phase="answered", unfolded=True
-    )
-    assert "two" in text_of(body(unfolded, 60))
+    assert "two" in text_of(body(replace(card, unfolded=True), 60))
 
 
 def test_tool_calls_are_indented_json_and_other_text_is_unchanged() -> None:
@@ -156,7 +153,7 @@ def test_the_images_of_a_request_are_named_where_its_query_is_shown() -> None:
 def test_lines_that_all_answers_share_are_dimmed(texts: tuple[str, ...], dimmed: set[str]) -> None:
     assert shared_lines(texts, 18) == dimmed
     for text in texts:
-        plain = Card(index=0, label="1", text=text, blind=True)
+        plain = Card(Candidate(index=0, text=text), label="1", blind=True)
         lines = body(replace(plain, beside=texts), 20)
         assert text_of(lines) == text_of(body(plain, 20))
         tones = {

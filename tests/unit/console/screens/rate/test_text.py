@@ -60,7 +60,7 @@ from core.events import (
 )
 from core.events.mock import WAITS_FOR_VOTES
 from core.settings import RatingSettings
-from core.state import Group, Rating, State, reduce
+from core.state import Candidate, Group, Rating, State, reduce
 from tests.support.alerts import two_hold_up
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
@@ -229,24 +229,25 @@ def test_each_answer_says_how_many_lines_are_left(
     left: int, cut: bool, hint: bool, words: str
 ) -> None:
     assert rows_left(left, cut, hint) == words
-    line = answer_head(Card(index=1, label="2", rank="best"), 40, True, "of 4", words)
+    line = answer_head(Card(Candidate(index=1), "2", rank="best"), 40, True, "of 4", words)
     assert line_width(line) == 40
     assert " 2  best of 4" in text_of([line])
     assert words in text_of([line])
-    compared = answer_head(Card(index=1, label="2", base=True), 60, True, "of 4", words)
+    compared = answer_head(Card(Candidate(index=1), "2", base=True), 60, True, "of 4", words)
     assert text_of([compared]).startswith(" 2 of 4  ≡ compared with")
 
 
 def test_a_folded_answer_begins_where_it_differs() -> None:
     texts = ("In short:\n\n# Title\n\nFirst words", "In short:\n\n# Title\n\nOther words")
-    cards = [Card(index=at, label=str(at), text=text, blind=True) for at, text in enumerate(texts)]
+    answers = [Candidate(index=at, text=text) for at, text in enumerate(texts)]
+    cards = [Card(answer, str(answer.index), blind=True) for answer in answers]
     assert [text_of(first_lines(card, texts, 40)) for card in cards] == [
         " First words",
         " Other words",
     ]
     same = ("a\nb", "a\nb")
     assert (
-        text_of(first_lines(Card(index=0, label="1", text="a\nb", blind=True), same, 40))
+        text_of(first_lines(Card(Candidate(index=0, text="a\nb"), "1", blind=True), same, 40))
         == " a\n b"
     )
 
