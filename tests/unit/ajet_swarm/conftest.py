@@ -7,12 +7,13 @@ import pytest
 
 from ajet_swarm.api.watcher import Watcher
 from ajet_swarm.api.wire import SwarmWire
+from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.common.tasks import Tasks
 from ajet_swarm.episodes.claim import EpisodeClaimer
 from ajet_swarm.http.transport import HttpTransport
 from ajet_swarm.runtime import Chance, Runtime
 from tests.support.scripted.swarm import ScriptedSwarm
-from tests.unit.ajet_swarm.helpers import Book
+from tests.unit.ajet_swarm.helpers import Book, Clock, ScriptedClient
 
 
 @pytest.fixture
@@ -25,6 +26,29 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 async def transport() -> AsyncIterator[HttpTransport]:
     async with HttpTransport() as transport:
         yield transport
+
+
+@pytest.fixture
+async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
+    async with AsyncSwarm(server.url, patience=30) as client:
+        yield client
+
+
+@pytest.fixture
+def scripted() -> ScriptedClient:
+    """A client whose answers the test gives."""
+    return ScriptedClient()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
+    """A watcher that polls when the test says so."""
+    return Watcher(scripted, clock)
 
 
 @pytest.fixture

@@ -25,17 +25,6 @@ from tests.support.capped_clock import loop_time, skip
 from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
-
-@pytest.fixture
-def scripted() -> ScriptedClient:
-    return ScriptedClient()
-
-
-@pytest.fixture
-def watch(scripted: ScriptedClient) -> Watcher:
-    return Watcher(scripted, Clock())
-
-
 # -- statuses -----------------------------------------------------------------------------------
 
 
@@ -199,7 +188,7 @@ async def test_listeners_are_only_called_on_changes(
     ):
         scripted.next_status = value
         await watch.poll()
-    assert [(one.state.value, one.step) for one in received] == [
+    assert [(seen.state.value, seen.step) for seen in received] == [
         ("ROLLING", 1),
         ("ROLLING_POST", 1),
         ("WEIGHT_SYNCING", 1),

@@ -18,21 +18,6 @@ from tests.support.capped_clock import skip
 from tests.unit.ajet_swarm.helpers import FROZEN, GONE, Clock, ScriptedClient, status
 
 
-@pytest.fixture
-def scripted() -> ScriptedClient:
-    return ScriptedClient()
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def watch(scripted: ScriptedClient, clock: Clock) -> Watcher:
-    return Watcher(scripted, clock)
-
-
 @pytest.mark.parametrize(
     ("fault", "words", "polls"), [(GONE, ["gone"], 11), (FROZEN, ["frozen", "silent"], 27)]
 )

@@ -66,7 +66,7 @@ def test_an_episode_claimed_directly_is_ended_and_aborted(
     assert client.end_episode(Task(task_id="t"), first.episode_uuid, output).ended
     assert swarm.server.rewards == {first.episode_uuid: -0.5}
     assert client.abort_episode(second.episode_uuid)
-    assert [one["episode_uuid"] for one in swarm.server.aborts] == [second.episode_uuid]
+    assert [body["episode_uuid"] for body in swarm.server.aborts] == [second.episode_uuid]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_an_episode_of_another_client_is_not_in_ours(
     answer = client._http_client.post(f"{swarm.url}/claim_episode", json=body.model_dump())
     uuid = answer.json()["episode_uuid"]
     assert not client.abort_episode(uuid)
-    assert [one.client for one in swarm.server.claimed()] == ["another"]
+    assert [record.client for record in swarm.server.claimed()] == ["another"]
     with SwarmClient(swarm.url, client_uuid="another") as other:
         assert other.abort_episode(uuid)
 
@@ -111,10 +111,10 @@ def test_it_is_closed_with_the_client(
         with pytest.raises(WrongUse, match="another process"):
             _ = client._http_client
     claim(client)
-    for one in (client, never_read):
-        one.close()
+    for user in (client, never_read):
+        user.close()
         with pytest.raises(WrongUse, match="is closed"):
-            _ = one._http_client
+            _ = user._http_client
     assert made.is_closed
     assert not swarm.server.claimed()
 

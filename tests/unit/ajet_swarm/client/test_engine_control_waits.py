@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -97,51 +98,35 @@ async def test_a_callback_at_each_update(server: ScriptedSwarm, swarm: AsyncSwar
     assert await asyncio.to_thread(called.wait, 60)
 
 
-OFF = ("OFFLINE", 0)
+OFF, ON, SYNCING = ("OFFLINE", 0), ("ROLLING", 1), "WEIGHT_SYNCING"
 
 
 @pytest.mark.parametrize(
-    ("states", "calls"),
+    ("begin", "states", "calls"),
     [
-        ([("WEIGHT_SYNCING", 1), ("ROLLING", 2), ("WEIGHT_SYNCING", 2)], 2),
-        ([("ROLLING", 2), ("ROLLING", 3)], 2),
-        ([("ROLLING", 5)], 4),
-        ([("WEIGHT_SYNCING", 1), ("ROLLING", 4)], 3),
-        ([("ROLLING_POST", 1), ("WEIGHT_SYNCING", 1), ("ROLLING", 1), ("ROLLING", 2)], 1),
-        ([("WEIGHT_SYNCING", 1), ("WEIGHT_SYNCING", 2), ("ROLLING", 2)], 1),
-        ([("ROLLING", 3), OFF, ("BOOTING", 0), ("ROLLING", 1), ("ROLLING", 2)], 3),
-        ([("ROLLING", 3), ("ROLLING", 1), ("WEIGHT_SYNCING", 1)], 3),
-        ([OFF, ("BOOTING", 0), ("ROLLING", 0), ("ROLLING", 1)], 0),
-        ([OFF, ("ROLLING", 7)], 0),
+        (ON, [("WEIGHT_SYNCING", 1), ("ROLLING", 2), ("WEIGHT_SYNCING", 2)], 2),
+        (ON, [("ROLLING", 2), ("ROLLING", 3)], 2),
+        (ON, [("ROLLING", 5)], 4),
+        (ON, [("WEIGHT_SYNCING", 1), ("ROLLING", 4)], 3),
+        (ON, [("ROLLING_POST", 1), ("WEIGHT_SYNCING", 1), ("ROLLING", 1), ("ROLLING", 2)], 1),
+        (ON, [("WEIGHT_SYNCING", 1), ("WEIGHT_SYNCING", 2), ("ROLLING", 2)], 1),
+        (ON, [("ROLLING", 3), OFF, ("BOOTING", 0), ("ROLLING", 1), ("ROLLING", 2)], 3),
+        (ON, [("ROLLING", 3), ("ROLLING", 1), ("WEIGHT_SYNCING", 1)], 3),
+        (ON, [OFF, ("BOOTING", 0), ("ROLLING", 0), ("ROLLING", 1)], 0),
+        (ON, [OFF, ("ROLLING", 7)], 0),
+        (ON, [("ROLLING", 2), ("OFFLINE", 0, "training complete: step 3 of 3")], 3),
+        (("WEIGHT_SYNCING", 4), [("ROLLING", 5)], 0),  # that update is under way
+        (None, [(state, None) for state in ("ROLLING", SYNCING, SYNCING, "ROLLING", SYNCING)], 2),
     ],
 )
 async def test_each_update_is_called_for_once(
-    tasks: Tasks, states: list[tuple[str, int]], calls: int
+    tasks: Tasks, begin: tuple[str, int] | None, states: list[tuple[Any, ...]], calls: int
 ) -> None:
-    made = Calls(tasks, known("ROLLING", 1))
-    for state, step in states:
-        made.updates.note(known(state, step))
+    """Without a step the state alone tells."""
+    made = Calls(tasks, known(*begin) if begin else ServerStatus())
+    for seen in states:
+        made.updates.note(known(*seen))
     assert await made.after() == calls
-
-
-async def test_the_updates_before_completion_are_called_for(tasks: Tasks) -> None:
-    made = Calls(tasks, known("ROLLING", 1))
-    made.updates.note(known("ROLLING", 2))
-    made.updates.note(known("OFFLINE", 0, "training complete: step 3 of 3"))
-    assert await made.after() == 3
-
-
-async def test_without_a_step_the_update_callback_follows_the_state(tasks: Tasks) -> None:
-    made = Calls(tasks, ServerStatus())
-    for state in ("ROLLING", "WEIGHT_SYNCING", "WEIGHT_SYNCING", "ROLLING", "WEIGHT_SYNCING"):
-        made.updates.note(known(state, None))
-    assert await made.after() == 2
-
-
-async def test_an_update_in_progress_does_not_call_the_callback(tasks: Tasks) -> None:
-    made = Calls(tasks, known("WEIGHT_SYNCING", 4))
-    made.updates.note(known("ROLLING", 5))
-    assert await made.after() == 0
 
 
 async def test_update_callbacks_run_in_order_and_an_error_does_not_stop_them(tasks: Tasks) -> None:

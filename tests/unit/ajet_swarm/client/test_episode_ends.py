@@ -30,12 +30,6 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
 
 
 @pytest.fixture
-async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
-    async with AsyncSwarm(server.url, patience=30) as client:
-        yield client
-
-
-@pytest.fixture
 def front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every end meets the limit of a front in between, while the server goes on with it."""
     monkeypatch.setattr(ends, "BROKEN_PAUSES", (0.0, 0.0))
@@ -135,7 +129,7 @@ async def test_closing_does_not_abort_an_episode_that_is_being_ended(
     await server.until(lambda: server.requests[END])
     await client.close(0.2)
     await asyncio.wait({ending})
-    assert [one["episode_uuid"] for one in server.aborts] == [other]
+    assert [body["episode_uuid"] for body in server.aborts] == [other]
     server.release()
     await server.until(lambda: server.rewards)
 

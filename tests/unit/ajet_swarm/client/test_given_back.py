@@ -10,7 +10,7 @@ from ajet_swarm.client.asynchronous import AsyncSwarm
 from ajet_swarm.client.multi_server import AsyncJointSwarm
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.episodes.holdings import REMEMBERED
-from ajet_swarm.protocol.errors import EpisodeLost, SwarmError
+from ajet_swarm.protocol.errors import EpisodeLost, SwarmError, WrongUse
 from ajet_swarm.protocol.models import SwarmThrottlePolicy, Task, WorkflowOutput
 from ajet_swarm.runs.episodes import rollout
 from tests.support.scripted.swarm import ScriptedSwarm
@@ -19,12 +19,6 @@ from tests.support.scripted.threaded_swarm import ThreadedSwarm, threaded_swarm
 HALF = "\ud83d"
 """Half of a pair: no text that can be sent."""
 OF_HALF = SwarmThrottlePolicy(expected_batch_size=1, expected_num_repeat=1, current_task_id=HALF)
-
-
-@pytest.fixture
-async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
-    async with AsyncSwarm(server.url, patience=30) as client:
-        yield client
 
 
 @pytest.fixture
@@ -46,6 +40,13 @@ BAD: list[tuple[Any, Any, str]] = [
     ("t", output(metadata=[1]), "`metadata` is a list"),
     ("t", output(log_metrics=None), "`log_metrics` is a NoneType"),
     ("t", output(log_metrics={HALF: 1.0}), "`log_metrics` has a value that is not JSON"),
+    ("t", output(metadata={"x": object()}), "`metadata`.*object has no JSON form"),
+    ("t", output(log_metrics={"x": [float("nan")]}), "`log_metrics`.*Out of range float"),
+    *(
+        ("t", output(reward=reward), "one finite number")
+        for reward in (float("nan"), float("inf"), None, [1.0, 0.0], "good")
+    ),
+    (Task(), output(), "task_id"),
     ("t", output(reward=10**400), "one finite number, not one beyond all bounds"),
     (HALF, output(), "task_id is no text"),
     ({"task_id": "t"}, output(), "a dict was given, not a task"),
@@ -62,7 +63,8 @@ async def test_an_end_that_cannot_be_sent_gives_the_episode_back(
     server: ScriptedSwarm, swarm: AsyncSwarm, task: Any, value: Any, result: str
 ) -> None:
     uuid, _ = await swarm.begin_episode()
-    with pytest.raises(SwarmError, match=result):
+    error = WrongUse if result == "one finite number" else SwarmError
+    with pytest.raises(error, match=result):
         await swarm.end_episode(task, uuid, value)
     assert not server.claimed()
     assert not server.ends
@@ -155,7 +157,7 @@ async def test_the_context_aborts_an_episode_that_took_long(
     async def fails() -> None:
         async with swarm.episode("t") as episode:
             await _forgotten(swarm, episode.uuid)
-            assert [one.uuid for one in server.claimed()] == [episode.uuid]
+            assert [record.uuid for record in server.claimed()] == [episode.uuid]
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -169,7 +171,7 @@ async def test_closing_gives_back_an_episode_that_took_long(server: ScriptedSwar
         value, _ = await other.begin_episode()
         await _forgotten(client, uuid)
         await client.close()
-        assert [one.uuid for one in server.claimed()] == [value]
+        assert [record.uuid for record in server.claimed()] == [value]
 
 
 async def test_an_abort_that_does_not_arrive_is_repeated(

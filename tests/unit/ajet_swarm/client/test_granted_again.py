@@ -32,12 +32,6 @@ async def server() -> AsyncIterator[ScriptedSwarm]:
         yield server
 
 
-@pytest.fixture
-async def swarm(server: ScriptedSwarm) -> AsyncIterator[AsyncSwarm]:
-    async with AsyncSwarm(server.url, patience=30) as client:
-        yield client
-
-
 async def second_counts(server: ScriptedSwarm, swarm: AsyncSwarm, uuid: str) -> None:
     """Check that the second claim is ended with its own reward, and that nothing else is."""
     assert (await swarm.end_episode("second", uuid, SECOND)).ended
@@ -101,41 +95,41 @@ async def refused(swarm: AsyncSwarm, uuid: str, why: str = "error") -> None:
         await swarm.end_episode("first", uuid, FIRST)
 
 
-async def test_a_refused_end_does_not_give_back_the_next_claim(
-    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
+async def granted_again(
+    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks, uuid: str, in_flight: bool
 ) -> None:
-    uuid, _ = await swarm.begin_episode(episode_type="eval")
+    """The server takes the episode back and grants it to another claim of this client.
 
-    async def end(*_: object, **__: object) -> EndOutcome:
-        server.expire(uuid)
+    That claim has its answer, or it is in flight: granted, and without an answer for 0.05 s.
+    """
+    server.expire(uuid)
+    if not in_flight:
         assert (await swarm.begin_episode())[0] == uuid
-        return EndOutcome(EndKind.ERROR, "Internal Server Error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(swarm.wire, "end", end)
-        await refused(swarm, uuid)
-    assert not server.aborts
-    await second_counts(server, swarm, uuid)
+        return
+    server.fail_next(CLAIM, "late")
+    tasks.spawn(swarm.begin_episode(), "second")
+    await server.until(server.claimed)
+    asyncio.get_running_loop().call_later(0.05, server.release)
 
 
-async def test_a_refused_end_does_not_give_back_a_claim_in_flight(
-    server: ScriptedSwarm, swarm: AsyncSwarm, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_flight", [False, True])
+async def test_a_refused_end_does_not_give_back_the_next_claim(
+    server: ScriptedSwarm,
+    swarm: AsyncSwarm,
+    tasks: Tasks,
+    monkeypatch: pytest.MonkeyPatch,
+    in_flight: bool,
 ) -> None:
     uuid, _ = await swarm.begin_episode(episode_type="eval")
-    server.fail_next(CLAIM, "late")
-    claiming: list[asyncio.Task[object]] = []
 
     async def end(*_: object, **__: object) -> EndOutcome:
-        server.expire(uuid)
-        claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
-        await server.until(server.claimed)
-        asyncio.get_running_loop().call_later(0.05, server.release)
+        await granted_again(server, swarm, tasks, uuid, in_flight)
         return EndOutcome(EndKind.ERROR, "Internal Server Error")
 
     with monkeypatch.context() as patch:
         patch.setattr(swarm.wire, "end", end)
         await refused(swarm, uuid)
-    await asyncio.wait(claiming)
+    assert await tasks.drain(60)
     assert not server.aborts
     await second_counts(server, swarm, uuid)
 
@@ -146,78 +140,46 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ends, "BROKEN_PAUSES", (0.0, 0.0))
 
 
-def granted_again(
-    server: ScriptedSwarm, swarm: AsyncSwarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Claim the episode again after its end was sent, before its outcome is known."""
-    send = swarm.wire.end
-
-    async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
-        monkeypatch.setattr(swarm.wire, "end", send)
-        outcome = await send(uuid, *arguments, **options)
-        server.expire(uuid)
-        assert (await swarm.begin_episode())[0] == uuid
-        return outcome
-
-    monkeypatch.setattr(swarm.wire, "end", end)
-
-
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
-    ("kind", "how"), [("eval", "drop_after"), ("eval", "drop"), ("train", "drop")]
+    ("kind", "how", "in_flight"),
+    [
+        ("eval", "drop_after", False),
+        ("eval", "drop", False),
+        ("train", "drop", False),
+        ("eval", "drop", True),
+        ("train", "drop", True),
+    ],
 )
 async def test_an_end_without_an_answer_is_not_sent_again_for_the_next_claim(
-    server: ScriptedSwarm,
-    swarm: AsyncSwarm,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    how: str,
-) -> None:
-    uuid, _ = await swarm.begin_episode(episode_type=kind)
-    server.fail_next(END, how)
-    granted_again(server, swarm, monkeypatch)
-    if kind == "train":  # an end that arrives deletes the episode, so this one did not
-        await refused(swarm, uuid, "granted it to this client again")
-    else:
-        outcome = await swarm.end_episode("first", uuid, FIRST)
-        assert outcome == EndOutcome(
-            EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
-        )
-    await second_counts(server, swarm, uuid)
-    assert not server.aborts
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("kind", ["eval", "train"])
-async def test_an_end_without_an_answer_is_not_sent_again_for_a_claim_in_flight(
     server: ScriptedSwarm,
     swarm: AsyncSwarm,
     tasks: Tasks,
     monkeypatch: pytest.MonkeyPatch,
     kind: str,
+    how: str,
+    in_flight: bool,
 ) -> None:
     uuid, _ = await swarm.begin_episode(episode_type=kind)
-    server.fail_next(END, "drop")
-    server.fail_next(CLAIM, "late")
-    claiming: list[asyncio.Task[object]] = []
+    server.fail_next(END, how)
     send = swarm.wire.end
 
     async def end(uuid: str, *arguments: Any, **options: Any) -> EndOutcome:
         monkeypatch.setattr(swarm.wire, "end", send)
         outcome = await send(uuid, *arguments, **options)
-        server.expire(uuid)
-        claiming.append(tasks.spawn(swarm.begin_episode(), "second"))
-        await server.until(server.claimed)
-        asyncio.get_running_loop().call_later(0.05, server.release)
+        await granted_again(server, swarm, tasks, uuid, in_flight)
         return outcome
 
     monkeypatch.setattr(swarm.wire, "end", end)
-    if kind == "train":
+    if kind == "train":  # an end that arrives deletes the episode, so this one did not
         await refused(swarm, uuid, "granted it to this client again")
     else:
         outcome = await swarm.end_episode("first", uuid, FIRST)
         assert outcome.kind is EndKind.UNKNOWN_OUTCOME
-    await asyncio.wait(claiming)
+        assert in_flight or outcome == EndOutcome(
+            EndKind.UNKNOWN_OUTCOME, "no answer came; the server has granted it again"
+        )
+    assert await tasks.drain(60)
     await second_counts(server, swarm, uuid)
     assert not server.aborts
 

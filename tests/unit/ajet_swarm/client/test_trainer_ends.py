@@ -53,12 +53,6 @@ async def test_the_last_change_to_offline_counts(
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ScriptedSwarm]:
-    async with ScriptedSwarm() as server:
-        yield server
-
-
-@pytest.fixture
 async def swarm(
     server: ScriptedSwarm, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncSwarm]:

@@ -17,6 +17,7 @@ from tests.support.scripted.swarm import ScriptedSwarm
 from tests.unit.ajet_swarm.helpers import Book, drop, group, idle, uuids, within
 
 
+@pytest.fixture
 async def warm(
     claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, client: SwarmWire
 ) -> None:
@@ -26,14 +27,10 @@ async def warm(
         await drop(client, book, await group(claimer, book))
 
 
+@pytest.mark.usefixtures("warm")
 async def test_many_groups_are_served_in_few_turns(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     groups = [tasks.spawn(group(claimer, book), "group") for _ in range(20)]
     episodes = [await task for task in groups]
     assert len(set().union(*map(uuids, episodes))) == 80
@@ -42,14 +39,10 @@ async def test_many_groups_are_served_in_few_turns(
     assert idle(claimer)
 
 
+@pytest.mark.usefixtures("warm")
 async def test_with_too_few_episodes_as_many_groups_complete_as_can(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     server.automatic = False
     held, server.unclaimed = server.unclaimed[14:30], server.unclaimed[:14]
     groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(6)]
@@ -62,14 +55,10 @@ async def test_with_too_few_episodes_as_many_groups_complete_as_can(
     assert {record.uuid for record in server.claimed()} == book.mine
 
 
+@pytest.mark.usefixtures("warm")
 async def test_a_group_cancelled_in_flight_gives_back_and_the_others_continue(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     server.fail_next("/claim_episode", "late", times=20)
     groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(5)]
     await server.until(lambda: len(server.claims) == 16 + 20)
@@ -85,15 +74,14 @@ async def test_a_group_cancelled_in_flight_gives_back_and_the_others_continue(
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.usefixtures("warm")
 async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
     claimer: EpisodeClaimer,
     book: Book,
     server: ScriptedSwarm,
-    client: SwarmWire,
     tasks: Tasks,
     late: bool,
 ) -> None:
-    await warm(claimer, book, server, client)
     mine: list[str] = []
 
     def last(uuid: str) -> None:
@@ -122,14 +110,10 @@ async def test_a_request_cancelled_in_the_loop_iteration_that_serves_it(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     server.automatic = False
     held, server.unclaimed = server.unclaimed[:], []
     groups = [tasks.spawn(group(claimer, book), "group") for _ in range(3)]
@@ -139,14 +123,10 @@ async def test_while_no_episode_is_free_a_turn_claims_for_one_group(
     assert [len(await task) for task in groups] == [4, 4, 4]
 
 
+@pytest.mark.usefixtures("warm")
 async def test_closing_with_claims_in_flight_fails_the_waiting_groups(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     first = tasks.spawn(group(claimer, book), "group")
     server.freeze()
     groups = [tasks.spawn(group(claimer, book), "group") for _ in range(3)]
@@ -162,14 +142,10 @@ async def test_closing_with_claims_in_flight_fails_the_waiting_groups(
     server.release()
 
 
+@pytest.mark.usefixtures("warm")
 async def test_the_engine_leaves_rolling_with_claims_in_flight(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
     groups = [tasks.spawn(group(claimer, book), f"group {number}") for number in range(7)]
     await groups[0]
     server.slots = 100
@@ -184,15 +160,10 @@ async def test_the_engine_leaves_rolling_with_claims_in_flight(
     assert {record.uuid for record in server.claimed()} <= book.mine
 
 
+@pytest.mark.usefixtures("warm")
 async def test_a_failing_callback_only_fails_its_own_group(
-    claimer: EpisodeClaimer,
-    book: Book,
-    server: ScriptedSwarm,
-    client: SwarmWire,
-    tasks: Tasks,
+    claimer: EpisodeClaimer, book: Book, server: ScriptedSwarm, tasks: Tasks
 ) -> None:
-    await warm(claimer, book, server, client)
-
     def fails(uuid: str) -> None:
         book.on_claimed(uuid)
         raise ValueError("the hook's own")

@@ -1,7 +1,7 @@
 """The queue of claims: who claims next, how many claim at a time, nothing lost when one leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +17,6 @@ from ajet_swarm.episodes.queue import (
     QueueEntry,
     item_to_displace,
 )
-
-
-@pytest.fixture
-async def tasks() -> AsyncIterator[Tasks]:
-    async with Tasks("test") as owner:
-        yield owner
 
 
 async def settle() -> None:
@@ -296,33 +290,21 @@ async def test_a_turn_that_does_not_come_before_the_deadline_times_out() -> None
     assert queue.inside == 1
 
 
-async def test_a_turn_cancelled_at_the_moment_it_comes_passes_to_the_next(tasks: Tasks) -> None:
+@pytest.mark.parametrize("comes_first", [True, False])
+async def test_a_turn_cancelled_as_it_comes_passes_to_the_next(
+    tasks: Tasks, comes_first: bool
+) -> None:
     queue = ClaimQueue(1)
     first, second, third = QueueEntry(queue), QueueEntry(queue), QueueEntry(queue)
     await first.take(soon())
     cancelled = tasks.spawn(second.take(soon()), "second")
     waits = tasks.spawn(third.take(soon()), "third")
     await settle()
-    first.leave()
-    cancelled.cancel()
+    for act in (first.leave, cancelled.cancel) if comes_first else (cancelled.cancel, first.leave):
+        act()
     await settle()
     assert cancelled.cancelled()
     assert waits.done()
-    third.leave()
-    assert idle(queue)
-
-
-async def test_a_turn_cancelled_just_before_it_comes_is_passed_over(tasks: Tasks) -> None:
-    queue = ClaimQueue(1)
-    first, second, third = QueueEntry(queue), QueueEntry(queue), QueueEntry(queue)
-    await first.take(soon())
-    cancelled = tasks.spawn(second.take(soon()), "second")
-    waits = tasks.spawn(third.take(soon()), "third")
-    await settle()
-    cancelled.cancel()
-    first.leave()
-    await waits
-    assert cancelled.cancelled()
     third.leave()
     assert idle(queue)
 

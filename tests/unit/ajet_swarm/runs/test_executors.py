@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -105,50 +106,47 @@ def test_sliding_does_not_wait_for_a_straggler() -> None:
             futures.append(future)
             batches.append(result)
             future.result(60)
-        result = [one for one in batches if one]
+        result = [batch for batch in batches if batch]
         assert result[0] == ["late", 0, 1], "each batch whole, in order"
         assert result[1] == [None, 0, 1]
         rest = executor.drain()
-        assert [value for one in result for value in one] + rest == ["late", 0, 1, None, *range(8)]
+        assert [value for batch in result for value in batch] + rest == [
+            "late",
+            0,
+            1,
+            None,
+            *range(8),
+        ]
 
 
-def test_sliding_limits_the_waiting_jobs() -> None:
+@pytest.mark.parametrize(
+    ("make", "submit"),
+    [
+        (
+            lambda: SlidingThreadPoolExecutor(workers=2, max_parallel=1),
+            "submit_with_periodic_drain",
+        ),
+        (lambda: BoundedThreadPoolExecutor(max_workers=2, max_queue_size=3), "submit"),
+    ],
+)
+def test_the_waiting_jobs_are_limited(make: Callable[[], Any], submit: str) -> None:
     gate = threading.Event()
     submitted: list[int] = []
-    with SlidingThreadPoolExecutor(workers=2, max_parallel=1) as executor:
+    with make() as executor:
 
         def feed() -> None:
             for number in range(5):
-                executor.submit_with_periodic_drain(gate.wait, 60)
+                getattr(executor, submit)(gate.wait, 60)
                 submitted.append(number)
 
         feeder = threading.Thread(target=feed)
         feeder.start()
         _there(lambda: len(submitted) >= 3)
         feeder.join(0.3)
-        assert submitted == [0, 1, 2], "one runs, two wait"
+        assert submitted == [0, 1, 2], "of the sliding one, one runs and two wait"
         gate.set()
         feeder.join(60)
         assert len(submitted) == 5
-
-
-def test_bounded_blocks_at_its_limit() -> None:
-    gate = threading.Event()
-    submitted: list[int] = []
-    with BoundedThreadPoolExecutor(max_workers=2, max_queue_size=3) as executor:
-
-        def feed() -> None:
-            for number in range(5):
-                executor.submit(gate.wait, 60)
-                submitted.append(number)
-
-        feeder = threading.Thread(target=feed)
-        feeder.start()
-        _there(lambda: len(submitted) >= 3)
-        feeder.join(0.3)
-        assert submitted == [0, 1, 2]
-        gate.set()
-        feeder.join(60)
         assert not feeder.is_alive()
 
 
@@ -167,7 +165,7 @@ def test_groups_keep_their_place_until_the_last_job_is_done() -> None:
 
         def feed() -> None:
             futures = executor.submit_group("b", job, [{"name": "b1"}])
-            second.extend(one.result(60) for one in futures)
+            second.extend(future.result(60) for future in futures)
 
         feeder = threading.Thread(target=feed)
         feeder.start()
@@ -176,7 +174,7 @@ def test_groups_keep_their_place_until_the_last_job_is_done() -> None:
         assert sorted(begun) == ["a1", "a2"]
         gate.set()
         feeder.join(60)
-        assert [one.result(60) for one in first] == ["a1", "a2"]
+        assert [future.result(60) for future in first] == ["a1", "a2"]
         assert second == ["b1"]
         assert executor.submit_group("c", job, []) == []
 
@@ -236,7 +234,7 @@ def test_groups_of_a_finished_batch_free_their_places() -> None:
         assert len(executor._open) == 1, "one place, and the old group has none to give back"
         hold.set()
         begun.join(30)
-        assert [one.result(30) for one in (*old, *new)] == [True] * 3
+        assert [future.result(30) for future in (*old, *new)] == [True] * 3
         assert not begun.is_alive()
 
 

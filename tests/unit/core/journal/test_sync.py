@@ -223,7 +223,7 @@ async def test_after_a_stall_and_an_error_the_disk_is_healthy_once_everything_is
     assert "Input/output" in journal.error
     disk.error = None
     await until(lambda: reports.last == "well")
-    assert ["not answered" in one for one in reports.all] == [True, False, False]
+    assert ["not answered" in report for report in reports.all] == [True, False, False]
     assert reports.last == "well"
 
 

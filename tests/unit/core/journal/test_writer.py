@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,17 @@ def opened(group_id: str) -> GroupOpened:
     )
 
 
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with contextlib.closing(Journal(tmp_path / "j.db")) as journal:
+        yield journal
+
+
+@pytest.fixture
+def bus(journal: Journal) -> Bus:
+    return Bus(journal, "run1")
+
+
 async def test_state_after_reopening_equals_the_state_before(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.db")
     bus = Bus(journal, "run1", clock=lambda: 12.5)
@@ -53,26 +65,20 @@ async def test_state_after_reopening_equals_the_state_before(tmp_path: Path) -> 
     again.close()
 
 
-async def test_a_snapshot_gives_the_same_state_as_all_events(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_a_snapshot_gives_the_same_state_as_all_events(journal: Journal, bus: Bus) -> None:
     bus.publish(opened("g1"))
     journal.append_snapshot(bus.state)
     bus.publish(GroupNoted(group_id="g1", note="later"))
     await journal.durable(bus.state.seq)
     assert journal.load_state() == replayed(journal) == bus.state
     assert bus.state.groups["g1"].note == "later"
-    journal.close()
 
 
-async def test_durable_means_another_connection_sees_it(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_durable_means_another_connection_sees_it(journal: Journal, bus: Bus) -> None:
     seq = await bus.publish_durable(opened("g1"))
-    connect = sqlite3.connect(tmp_path / "j.db")
+    connect = sqlite3.connect(journal.path)
     assert connect.execute("select seq from rows").fetchall() == [(seq,)]
     connect.close()
-    journal.close()
 
 
 def test_the_file_is_read_with_the_usual_tools_while_it_is_written(tmp_path: Path) -> None:
@@ -171,13 +177,13 @@ def test_events_without_a_gap_do_not_stop_a_task(
         ends.set()
 
 
-async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_a_failed_write_is_raised_to_all_waiters_and_persists(
+    journal: Journal, bus: Bus
+) -> None:
     await bus.publish_durable(opened("g0"))
     lines: list[str] = []
     journal.on_error = lines.append
-    breaker = sqlite3.connect(tmp_path / "j.db")
+    breaker = sqlite3.connect(journal.path)
     breaker.execute("drop table rows")
     breaker.commit()
     breaker.close()
@@ -187,33 +193,21 @@ async def test_a_failed_write_is_raised_to_all_waiters_and_persists(tmp_path: Pa
         await bus.publish_durable(opened("g2"))
     assert len(lines) == 1
     assert set(bus.state.groups) == {"g0", "g1", "g2"}
-    journal.close()
 
 
-async def test_a_row_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_a_row_that_cannot_be_read_is_left_out(journal: Journal, bus: Bus) -> None:
     await bus.publish_durable(opened("g1"))
     await bus.publish_durable(opened("g2"))
-    spoil = sqlite3.connect(tmp_path / "j.db")
+    spoil = sqlite3.connect(journal.path)
     spoil.execute("update rows set kind=0 where seq=1")
     spoil.commit()
     spoil.close()
     state = journal.load_state()
     assert set(state.groups) == {"g2"}
     assert state.seq == 2
-    journal.close()
 
 
-def test_a_file_that_is_not_a_journal_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "j.db"
-    path.write_bytes(b"this is not a database, by far not one" * 100)
-    with pytest.raises(JournalError) as caught:
-        Journal(path)
-    assert str(path) in str(caught.value)
-
-
-def test_a_file_that_is_not_a_database_leaves_no_connection_open(
+def test_a_file_that_is_not_a_journal_is_named_and_leaves_no_connection_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[sqlite3.Connection] = []
@@ -226,8 +220,9 @@ def test_a_file_that_is_not_a_database_leaves_no_connection_open(
     monkeypatch.setattr(sqlite3, "connect", connected)
     path = tmp_path / "j.db"
     path.write_bytes(b"this is not a database, by far not one" * 100)
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalError) as caught:
         Journal(path)
+    assert str(path) in str(caught.value)
     assert len(made) == 1
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         made[0].execute("select 1")
@@ -243,9 +238,7 @@ def test_a_newer_journal_is_refused_and_kept(tmp_path: Path) -> None:
         Journal(path)
 
 
-async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_a_slow_follower_gets_one_gap(bus: Bus) -> None:
     subscription = bus.subscribe()
     for number in range(QUEUE_CAP + 1):
         bus.publish(opened(f"g{number}"))
@@ -255,16 +248,12 @@ async def test_a_slow_follower_gets_one_gap(tmp_path: Path) -> None:
     bus.publish(opened("last"))
     result = await subscription.next(1)
     assert [event.group_id for event in result if isinstance(event, GroupOpened)] == ["last"]
-    journal.close()
 
 
-async def test_next_wakes_on_an_event(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.db")
-    bus = Bus(journal, "run1")
+async def test_next_wakes_on_an_event(bus: Bus) -> None:
     subscription = bus.subscribe()
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(subscription.next(5))
         await asyncio.sleep(0)
         bus.publish(opened("g1"))
     assert len(waiting.result()) == 1
-    journal.close()
