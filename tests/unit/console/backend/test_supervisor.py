@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from console.backend.processes import role_args
 from console.backend.supervisor import ROTATE_BYTES, ChildFailed, ChildState, Supervisor
-from core.runtime.home import Home
+from core.runtime.home import Home, RunInfo
 from core.settings import load
 from tests.support.checks import missing
 
@@ -66,6 +66,11 @@ class Rig:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
         self.supervisor = Supervisor(home, load(None, {}), self._command, environment)
 
+    async def started(self, role: str = "proxy", args: Sequence[str] = ()) -> RunInfo:
+        """Start a child, and wait until it is ready."""
+        await self.supervisor.start(role, args)
+        return await self.supervisor.wait_ready(role, 90)
+
     def _command(self, role: str, args: Sequence[str]) -> Sequence[str]:
         return [sys.executable, "-c", _CHILD, str(self.home.root), role, self.how, *args]
 
@@ -106,8 +111,7 @@ async def test_starting_twice_starts_once(rig: Rig) -> None:
 async def test_a_process_of_another_console_is_restarted_with_its_own_arguments(
     rig: Rig, home: Home
 ) -> None:
-    await rig.supervisor.start("proxy", ["--port", "0", "--hooks", "theirs"])
-    first = await rig.supervisor.wait_ready("proxy", 90)
+    first = await rig.started("proxy", ["--port", "0", "--hooks", "theirs"])
     other = Rig(home).supervisor
     assert (await other.wait_ready("proxy", 90)).pid == first.pid
     await other.restart("proxy")
@@ -122,8 +126,7 @@ async def test_a_process_of_another_console_is_restarted_with_its_own_arguments(
 
 
 async def test_a_killed_attached_process_counts_as_exited(rig: Rig, home: Home) -> None:
-    await rig.supervisor.start("proxy")
-    info = await rig.supervisor.wait_ready("proxy", 90)
+    info = await rig.started()
     other = Rig(home).supervisor
     await until(lambda: "ready" in other.poll()["proxy"].detail)
     assert other.state("proxy").phase == "attached"
@@ -136,26 +139,24 @@ async def test_a_killed_attached_process_counts_as_exited(rig: Rig, home: Home) 
 
 
 async def test_concurrent_polls_return_the_same_state(rig: Rig) -> None:
-    await rig.supervisor.start("proxy")
-    await rig.supervisor.wait_ready("proxy", 90)
+    await rig.started()
     looks = [asyncio.to_thread(rig.supervisor.poll) for _ in range(20)]
     result = await asyncio.gather(*looks, rig.supervisor.stop("proxy"))
-    assert {one["proxy"].phase for one in result[:-1] if one} <= {"running", "stopping", "stopped"}
+    phases = {state["proxy"].phase for state in result[:-1] if state}
+    assert phases <= {"running", "stopping", "stopped"}
     assert rig.supervisor.state("proxy").phase == "stopped"
 
 
 async def test_a_killed_child_is_noticed_and_reaped(rig: Rig) -> None:
     supervisor = rig.supervisor
-    await supervisor.start("proxy")
-    pid = (await supervisor.wait_ready("proxy", 90)).pid
+    pid = (await rig.started()).pid
     os.kill(pid, signal.SIGKILL)
     await until(lambda: supervisor.poll()["proxy"].phase == "exited")
     state = supervisor.state("proxy")
     assert state.exit_code == -signal.SIGKILL
     assert state.detail.startswith("killed by SIGKILL")
     assert not psutil.pid_exists(pid)
-    await supervisor.start("proxy")
-    assert (await supervisor.wait_ready("proxy", 90)).pid != pid
+    assert (await rig.started()).pid != pid
 
 
 async def test_a_child_that_ends_before_it_is_ready_reports_the_reason(rig: Rig) -> None:
@@ -182,8 +183,7 @@ async def test_a_child_that_is_not_ready_in_time_is_an_error(rig: Rig) -> None:
 
 async def test_a_child_that_ignores_sigterm_is_killed(rig: Rig) -> None:
     rig.how = "stubborn"
-    await rig.supervisor.start("proxy")
-    pid = (await rig.supervisor.wait_ready("proxy", 90)).pid
+    pid = (await rig.started()).pid
     await rig.supervisor.stop("proxy", grace=0.1)
     assert rig.supervisor.state("proxy").exit_code == -signal.SIGKILL
     assert not psutil.pid_exists(pid)
@@ -191,8 +191,7 @@ async def test_a_child_that_ignores_sigterm_is_killed(rig: Rig) -> None:
 
 async def test_an_interrupted_stop_still_ends_in_the_stopped_state(rig: Rig) -> None:
     rig.how = "thinks"
-    await rig.supervisor.start("proxy")
-    await rig.supervisor.wait_ready("proxy", 90)
+    await rig.started()
     async with asyncio.TaskGroup() as group:
         stopping = group.create_task(rig.supervisor.stop("proxy", grace=60))
         await until(lambda: rig.supervisor.state("proxy").phase == "stopping")
@@ -204,14 +203,12 @@ async def test_an_interrupted_stop_still_ends_in_the_stopped_state(rig: Rig) -> 
     state = rig.supervisor.state("proxy")
     assert (state.phase, state.pid, state.exit_code) == ("stopped", None, 0)
     rig.how = "well"
-    await rig.supervisor.start("proxy")
-    await rig.supervisor.wait_ready("proxy", 90)
+    await rig.started()
 
 
 async def test_the_children_of_an_ended_child_are_killed(rig: Rig) -> None:
     rig.how = "parent"
-    await rig.supervisor.start("proxy")
-    await rig.supervisor.wait_ready("proxy", 90)
+    await rig.started()
     grandchild = int((rig.home.root / "grandchild").read_text())
     assert psutil.pid_exists(grandchild)
     await rig.supervisor.stop("proxy")
@@ -224,8 +221,7 @@ async def test_the_children_of_an_ended_child_are_killed(rig: Rig) -> None:
 
 
 async def test_a_second_supervisor_finds_and_stops_released_processes(rig: Rig, home: Home) -> None:
-    await rig.supervisor.start("proxy")
-    info = await rig.supervisor.wait_ready("proxy", 90)
+    info = await rig.started()
     other = Rig(home).supervisor
     state = other.state("proxy")
     assert (state.phase, state.pid, state.url) == ("attached", info.pid, info.url)
@@ -238,8 +234,7 @@ async def test_a_second_supervisor_finds_and_stops_released_processes(rig: Rig, 
 
 
 async def test_released_children_keep_running(rig: Rig, home: Home) -> None:
-    await rig.supervisor.start("proxy")
-    info = await rig.supervisor.wait_ready("proxy", 90)
+    info = await rig.started()
     rig.supervisor.release()
     assert rig.supervisor.state("proxy").phase == "attached"
     assert psutil.pid_exists(info.pid)
@@ -251,8 +246,7 @@ async def test_released_children_keep_running(rig: Rig, home: Home) -> None:
 async def test_a_large_log_is_rotated_at_start(rig: Rig) -> None:
     supervisor = rig.supervisor
     supervisor.log("proxy").write_bytes(b"x" * (ROTATE_BYTES + 1))
-    await supervisor.start("proxy")
-    await supervisor.wait_ready("proxy", 90)
+    await rig.started()
     assert supervisor.log("proxy").stat().st_size < 1000
     assert supervisor.log("proxy").with_name("proxy.log.1").stat().st_size == ROTATE_BYTES + 1
 
@@ -277,17 +271,9 @@ def test_a_missing_program_is_an_error(home: Home) -> None:
 
 
 def test_settings_reach_the_children_and_keys_do_not() -> None:
-    settings = load(
-        None,
-        {},
-        {
-            "swarm_url": {"a": "http://x:1", "b": "embedded"},
-            "proxy.port": 8001,
-            "proxy.api_key": "secret",
-            "rewards.hooks": "/h",
-            "engine.port": 0,
-        },
-    )
+    flags = {"proxy.port": 8001, "proxy.api_key": "secret", "rewards.hooks": "/h", "engine.port": 0}
+    servers = {"a": "http://x:1", "b": "embedded"}
+    settings = load(None, {}, {"swarm_url": servers, **flags})
     args = role_args("proxy", settings)
     assert args[:6] == ["--host", "127.0.0.1", "--port", "8001", "--hooks", "/h"]
     assert args[6:] == ["--swarm-url", "a=http://x:1", "--swarm-url", "b=embedded"]

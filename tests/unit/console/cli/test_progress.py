@@ -9,7 +9,6 @@ import pytest
 from ajet_swarm.common.errors import AjetError
 from console.session.rater_name import save_name
 from core.events import EngineChanged, Event
-from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.state import Server
 from mock.dataset.rows import Row, parse_record, side_of
@@ -30,7 +29,8 @@ from tests.support.looks import (
     probe_set,
     running_look,
 )
-from tests.support.sample import HOSTILE, stamp, state_of
+from tests.support.ranked import write_journal
+from tests.support.sample import HOSTILE, state_of
 
 BASE = (probe_set(), baseline())
 
@@ -138,10 +138,7 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
 
 
 def test_without_a_proxy_the_journal_is_read(cli: Cli, home: Home) -> None:
-    journal = Journal(home.journal)
-    for seq, event in enumerate([*looks(), *running_look(9)], 1):
-        journal.append(stamp(event, seq))
-    journal.close()
+    write_journal(home.journal, [*looks(), *running_look(9)])
     assert not missing(
         cli.out("progress"),
         "Better by 0.21",

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,9 @@ from ajet_swarm.api import watcher
 from ajet_swarm.job.schema import MODEL
 from ajet_swarm.job.tree import get, load_job
 from console.cli.engine import control
-from core.events import Event, Rewound, RunNamed
+from core.events import Rewound, RunNamed
 from core.journal.file import SIBLINGS
 from core.journal.read_only import JournalFile
-from core.journal.writer import Journal
 from core.runtime.home import Home, Role
 from core.settings import load
 from core.state import Probe, State
@@ -26,33 +25,26 @@ from tests.support.commands.cli import AsyncCli, Cli
 from tests.support.commands.control import FakeControl
 from tests.support.engine.model_folder import write_model, write_shards
 from tests.support.proxy.trained import Trained, trained
+from tests.support.ranked import write_journal
 from tests.support.runs import run_events
-from tests.support.sample import HOSTILE, stamp
+from tests.support.sample import HOSTILE
 from tests.unit.console.cli.test_effective import proxy_of
-
-
-def write(home: Home, *events: Event) -> None:
-    journal = Journal(home.journal)
-    for seq, event in enumerate(events, 1):
-        journal.append(stamp(event, seq))
-    journal.close()
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Home:
     """A home whose journal has two runs and no proxy."""
     home = Home.open(tmp_path / "home")
-    first = [*run_events(1, verdict=True)]
+    first = run_events(1, verdict=True)
     name = RunNamed(first_seq=4, name=f"good {HOSTILE}")
-    write(home, *first, *run_events(2, rate=1e-4, weight=0.5, ends=False), name)
+    second = run_events(2, rate=1e-4, weight=0.5, ends=False)
+    write_journal(home.journal, [*first, *second, name])
     return home
 
 
 def test_the_runs_of_a_journal_are_listed(cli: Cli, stored: Home) -> None:
     lines = cli.out("runs").splitlines()
-    assert "1-4" in lines[2]
-    assert "better" in lines[2]
-    assert "good [/b]" in lines[2]
+    assert not missing(lines[2], "1-4", "better", "good [/b]")
     assert "tiny grpo lr 0.0001 4x4" in lines[1]
     assert lines[-1].startswith("No proxy runs")
     assert "\x1b" not in "".join(lines)
@@ -61,9 +53,8 @@ def test_the_runs_of_a_journal_are_listed(cli: Cli, stored: Home) -> None:
 def test_json_has_every_figure_of_a_run(cli: Cli, stored: Home) -> None:
     data: dict[str, Any] = cli.json("runs")
     newest, oldest = data["runs"]
-    assert [newest["number"], oldest["number"]] == [2, 1]
-    assert newest["running"]
-    assert not oldest["running"]
+    assert (newest["number"], newest["running"]) == (2, True)
+    assert (oldest["number"], oldest["running"]) == (1, False)
     assert (oldest["verdict"], oldest["ending"]) == ("better", "stopped")
     assert (oldest["gain"], oldest["gain_error"]) == (None, None), "it has too few steps"
     assert (oldest["groups"], oldest["rated"], oldest["updates"]) == (6, 1, 3)
@@ -79,7 +70,7 @@ def test_one_run_and_two_are_shown(cli: Cli, stored: Home) -> None:
     compared = cli.out("runs", "compare", "1", "2")
     assert not missing(compared, "Learning rate  0.0005", "length")
     data = cli.json("runs", "compare", "1", "2")
-    assert [one["what"] for one in data["job"]] == ["Learning rate"]
+    assert [change["what"] for change in data["job"]] == ["Learning rate"]
     assert [(reward["what"], reward["left"], reward["right"]) for reward in data["rewards"]] == [
         ("length", "0.3", "0.5"),
         ("relevance", "0.7", "0.5"),
@@ -92,7 +83,7 @@ def test_an_unknown_run_and_an_empty_journal(cli: Cli, tmp_path: Path, stored: H
     assert "run 1 cannot be compared with itself" in shown
     assert "no proxy runs" in cli.failed("runs", "pin", "1")
     empty = Home.open(tmp_path / "empty")
-    write(empty)
+    write_journal(empty.journal, [])
     assert "No engine has run yet" in cli.out("--home", empty.root, "runs")
 
 
@@ -110,7 +101,8 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         journal, bus = made.context.journal, made.context.bus
         for end in ("", *SIBLINGS):  # the journal of tests has another name
             os.symlink(f"{journal.path}{end}", f"{home.journal}{end}")
-        publish_all(bus, run_events(1))
+        for event in run_events(1):
+            bus.publish(event)
         place = ("--home", str(home.root))
         await async_cli("runs", *place, "name", "1", f" first \n {HOSTILE}")
         await async_cli("runs", "note", *place, "1", "why")
@@ -130,11 +122,6 @@ async def test_name_note_and_pin_go_to_the_proxy_and_into_the_journal(
         assert (await async_cli.json("runs", "show", *place, "1"))["pinned"]
 
 
-def publish_all(bus: Any, events: Iterable[Event]) -> None:
-    for event in events:
-        bus.publish(event)
-
-
 def test_a_try_that_the_proxy_forgot_ends_with_an_error(
     cli: Cli, proxy: FakeControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,9 +139,9 @@ class Slow(FakeControl):
     async def snapshot(self) -> State:
         self.reads += 1
         asked = self.sent[0][1]["try_id"] if self.sent else ""
-        one = Probe(try_id=asked, prompt="hello", server="s", group_id="", at=time.time() - 3)
-        one.text, one.over = ("an answer", True) if self.reads > 5 else ("", False)
-        return State(tries=[one])
+        probe = Probe(try_id=asked, prompt="hello", server="s", group_id="", at=time.time() - 3)
+        probe.text, probe.over = ("an answer", True) if self.reads > 5 else ("", False)
+        return State(tries=[probe])
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from core.journal.file import PAGE
 from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings, load
-from core.state import State
 from tests.support.alerts import TWO_HOLD_UP, two_hold_up
 from tests.support.checks import missing
 from tests.support.commands.cli import Cli
+from tests.support.commands.control import FakeControl
 from tests.support.sample import state_of
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def _patient(root: Path, settings: Settings | None = None, **more: object) -> Ch
 
 
 def _findings(context: CheckContext) -> dict[tuple[str, str], Finding]:
-    return {(one.area, one.name): one for one in asyncio.run(examine(context))}
+    return {(found.area, found.name): found for found in asyncio.run(examine(context))}
 
 
 def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_hooks_are_loaded_in_another_process_and_leave_no_files(tmp_path: Path) 
     result = _findings(_patient(tmp_path, hooks=folder))["hooks", "rewards"]
     assert result.level == "fail"
     assert "no_such_module_of_anyone" in result.text
-    assert [one.name for one in folder.iterdir()] == [file.name]
+    assert [path.name for path in folder.iterdir()] == [file.name]
 
 
 def test_a_journal_is_checked_without_changing_it(home: Home) -> None:
@@ -119,8 +119,8 @@ def test_a_journal_is_checked_without_changing_it(home: Home) -> None:
     content = home.journal.read_bytes()
     assert _findings(_patient(home.root))["home", "journal"].level == "ok"
     assert home.journal.read_bytes() == content
-    for one in home.root.glob("journal.db-*"):
-        one.unlink()
+    for beside in home.root.glob("journal.db-*"):
+        beside.unlink()
     with home.journal.open("r+b") as file:
         file.seek(2 * PAGE)
         file.write(b"\xff" * PAGE)
@@ -221,17 +221,9 @@ def test_the_advice_depends_on_the_kind_of_installation(
 def test_alerts_follow_votes_that_are_not_sent_yet(
     home: Home, monkeypatch: pytest.MonkeyPatch, votes: int
 ) -> None:
-    class Proxy:
-        async def __aenter__(self) -> "Proxy":
-            return self
-
-        async def __aexit__(self, *_: object) -> None: ...
-
-        async def snapshot(self) -> State:
-            return state_of(*two_hold_up(votes))
-
     home.token()
-    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: Proxy())
+    proxy = FakeControl(state_of(*two_hold_up(votes)))
+    monkeypatch.setattr("proxy.control.client.ControlClient", lambda *_, **__: proxy)
     context = _patient(home.root, url="http://proxy")
-    findings = {one.name: one.text for one in asyncio.run(remote.proxy(context))}
+    findings = {found.name: found.text for found in asyncio.run(remote.proxy(context))}
     assert findings.get("alerts", "") == TWO_HOLD_UP[votes]

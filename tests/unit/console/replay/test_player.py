@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ajet_swarm.common.errors import AjetError, UsageError
 from console.cli import main
@@ -22,6 +23,7 @@ from core.journal.writer import Journal
 from core.runtime.home import Home
 from core.settings import Settings
 from tests.support.commands.cli import Cli
+from tests.support.ranked import write_journal
 from tests.support.runs import run_events
 from tests.support.sample import NOW, group_events, stamp
 
@@ -44,10 +46,7 @@ def write(path: Path, *runs: list[Event], at: float = NOW) -> list[Event]:
     for number, run in enumerate(runs):
         for event in [_started(f"run{number}"), *run]:
             seq = len(events) + 1
-            stamped = stamp(event, seq)
-            from msgspec.structs import replace
-
-            events.append(replace(stamped, at=at + seq, run_id=f"run{number}"))
+            events.append(replace(event, seq=seq, at=at + seq, run_id=f"run{number}"))
             journal.append(events[-1])
     journal.close()
     return events
@@ -274,10 +273,7 @@ async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
 ) -> None:
     monkeypatch.setattr("core.journal.reader.ROWS", 5)
     path = tmp_path / "journal.db"
-    journal = Journal(path)
-    for seq in range(1, 21):
-        journal.append(stamp(RatingModeChanged(mode="off"), seq))
-    await asyncio.to_thread(journal.close)
+    await asyncio.to_thread(write_journal, path, [RatingModeChanged(mode="off")] * 20)
     file = JournalFile(path)
     replay = Replay(file, 0, 20)
     session = Session(link=replay, read_only=True)
@@ -290,14 +286,10 @@ async def test_reading_a_long_journal_reports_progress_and_ends_with_the_replay(
         await replay.snapshot()
 
 
-async def test_an_engine_run_is_shown_as_of_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_engine_run_is_shown_as_of_its_end(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal(path)
-    for seq, event in enumerate([*run_events(1), *run_events(2, ends=False)], 1):
-        journal.append(stamp(event, seq))
-    await asyncio.to_thread(journal.close)
+    runs = [*run_events(1), *run_events(2, ends=False)]
+    await asyncio.to_thread(write_journal, path, runs)
     file = JournalFile(path)
     first, second = file.load_state().engine_runs.runs
     assert _span_of(file, 1, 0) == (first.first_seq - 1, first.last_seq - 1)

@@ -1,6 +1,7 @@
 """A group on screen: cards, the head above them, its request, rewards and verdict."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,10 +29,17 @@ from console.text.wrap import wrapped
 from console.views.events import event_line
 from core.commands.plan_groups import vote_refusal
 from core.events import GroupLost, GroupOpened, GroupRated, Part, ScoringAbstained
-from core.state import Candidate, Rating
+from core.state import Candidate, Group, Rating
 from tests.support.checks import missing, present
 from tests.support.groups import HOSTILE_TEXTS, group, text_of
 from tests.support.sample import NOW, group_events, state_of
+
+UNFOLDED = DetailOptions(unfolded=True)
+
+
+def header(shown: Group, width: int, options: DetailOptions | None = None) -> str:
+    """The lines above the cards."""
+    return text_of(header_lines(shown, NOW, width, options or DetailOptions()))
 
 
 @pytest.mark.parametrize("width", [24, 36, 80])
@@ -57,33 +65,29 @@ def test_cards_stay_within_their_width(text: str, width: int) -> None:
 
 
 def test_a_truncated_prompt_is_marked_even_while_blind() -> None:
-    one = group()
-    one.candidates[2].truncated = True
-    made = cards(one)
+    shown = group()
+    shown.candidates[2].truncated = True
+    made = cards(shown)
     heads = [text_of([head(card, 60, False)]) for card in made]
     assert ["✂ prompt cut" in text for text in heads] == [False, False, True, False]
     assert "✂" in text_of([head(made[2], 12, False)])
     assert "✂" in text_of([head(replace(made[2], blind=True), 60, False)])
-    above = text_of(header_lines(one, NOW, 100, DetailOptions()))
-    assert "its middle was dropped for #3" in above
-    for candidate in one.candidates:
+    assert "its middle was dropped for #3" in header(shown, 100)
+    for candidate in shown.candidates:
         candidate.truncated = True
-    assert "was dropped for" not in text_of(header_lines(one, NOW, 100, DetailOptions()))
+    assert "was dropped for" not in header(shown, 100)
 
 
 def test_the_three_marks_are_distinct_and_have_words_if_there_is_room() -> None:
-    one = group()
-    one.returned = 2
-    one.rating = Rating(rating="best", order=(3,), rewards=(0, 0, 0, 1))
-    one.candidates[1].reward = 0.9
-    heads = [text_of([head(card, 60, False)]) for card in cards(one)]
-    assert ["winner" in text for text in heads] == [False, True, False, False]
-    assert ["returned" in text for text in heads] == [False, False, True, False]
-    assert ["rated best" in text for text in heads] == [False, False, False, True]
-    narrow = [text_of([head(card, 12, False)]) for card in cards(one)]
-    assert "▲" in narrow[1]
-    assert "→" in narrow[2]
-    assert "✓" in narrow[3]
+    marked = group()
+    marked.returned = 2
+    marked.rating = Rating(rating="best", order=(3,), rewards=(0, 0, 0, 1))
+    marked.candidates[1].reward = 0.9
+    heads = [text_of([head(card, 60, False)]) for card in cards(marked)]
+    narrow = [text_of([head(card, 12, False)]) for card in cards(marked)]
+    for place, words, sign in ((1, "winner", "▲"), (2, "returned", "→"), (3, "rated best", "✓")):
+        assert [at for at, text in enumerate(heads) if words in text] == [place]
+        assert sign in narrow[place]
 
 
 def test_the_compact_facts_start_with_the_most_important_ones() -> None:
@@ -166,18 +170,10 @@ def test_lines_that_all_answers_share_are_dimmed(texts: tuple[str, ...], dimmed:
 
 def test_the_head_shows_the_meaning_of_a_held_rating() -> None:
     events = group_events(1, until="AWAITING_RATING")
-    rated = GroupRated(
-        server="embedded",
-        group_id="g0001",
-        rating="best",
-        order=(2,),
-        rewards=(0.0, 0.0, 1.0, 0.0),
-        rater="anna",
-    )
-    event_line = text_of(
-        header_lines(state_of(*events, rated).groups["g0001"], NOW, 100, DetailOptions())
-    )
-    assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in event_line
+    vote: dict[str, Any] = {"order": (2,), "rewards": (0.0, 0.0, 1.0, 0.0), "rater": "anna"}
+    rated = GroupRated(server="embedded", group_id="g0001", rating="best", **vote)
+    shown = header(state_of(*events, rated).groups["g0001"], 100)
+    assert "rated best #3 by anna: rewards 0.00 0.00 1.00 0.00 · held, sends in 0:20" in shown
 
 
 @pytest.mark.slow
@@ -229,7 +225,7 @@ BODY = {
 
 def test_each_part_of_a_request_is_an_entry() -> None:
     result = entries(BODY)
-    assert [(one.kind, one.title) for one in result] == [
+    assert [(entry.kind, entry.title) for entry in result] == [
         ("tools", "1 tool"),
         ("system", "system"),
         ("user", "user"),
@@ -289,49 +285,45 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
 
 def test_a_group_discarded_by_the_engine_is_not_shown_as_trained() -> None:
     lost = GroupLost(server="embedded", group_id="g0001", cause="an engine restart")
-    one = state_of(*group_events(1), lost).groups["g0001"]
-    result = verdict(one)
+    discarded = state_of(*group_events(1), lost).groups["g0001"]
+    result = verdict(discarded)
     assert (result.kind, result.sign) == ("lost", "×")
     assert result.text == "finished, lost by an engine restart: will not train"
-    row = text_of([row_line(GroupRow(one, NOW), 120, False)])
+    row = text_of([row_line(GroupRow(discarded, NOW), 120, False)])
     assert "× lost" in row
     assert "finished" not in row
-    shown = text_of(header_lines(one, NOW, 120, DetailOptions()))
-    assert result.text in shown
+    shown = header(discarded, 120)
+    assert not missing(shown, result.text, "A sends it again")
     assert "will train" not in shown
-    assert "A sends it again" in shown
     line = present(event_line(lost))
     assert (line.text, line.level) == (result.text, "warning")
 
 
 def test_verdict_of_ratings_before_they_are_sent() -> None:
-    one = group()
-    one.rating = Rating(rating="tie", rewards=(0.5,) * 4)
-    assert verdict(one).text == "dead: equal rewards (your tie)"
-    one.rating = Rating(rating="skip")
-    assert verdict(one).text == "lost: skipped, will be aborted"
+    rated = group()
+    rated.rating = Rating(rating="tie", rewards=(0.5,) * 4)
+    assert verdict(rated).text == "dead: equal rewards (your tie)"
+    rated.rating = Rating(rating="skip")
+    assert verdict(rated).text == "lost: skipped, will be aborted"
 
 
 def test_the_verdict_of_an_abstention_names_the_remedy() -> None:
-    events = [
-        *group_events(1, until="GENERATING"),
-        ScoringAbstained(
-            server="embedded", group_id="g0001", part="judge", cause="no answer", traceback="Trace"
-        ),
-    ]
-    one = state_of(*events).groups["g0001"]
-    assert verdict(one).kind == "open"
-    event_line = text_of(header_lines(one, NOW, 80, DetailOptions()))
-    assert not missing(event_line, "judge: no answer", "Rate it by hand", "traceback, 1 line")
-    assert "Trace" not in event_line.replace("traceback", "")
-    assert "Trace" in text_of(header_lines(one, NOW, 80, DetailOptions(unfolded=True)))
+    abstained = ScoringAbstained(
+        server="embedded", group_id="g0001", part="judge", cause="no answer", traceback="Trace"
+    )
+    unscored = state_of(*group_events(1, until="GENERATING"), abstained).groups["g0001"]
+    assert verdict(unscored).kind == "open"
+    folded = header(unscored, 80)
+    assert not missing(folded, "judge: no answer", "Rate it by hand", "traceback, 1 line")
+    assert "Trace" not in folded.replace("traceback", "")
+    assert "Trace" in header(unscored, 80, UNFOLDED)
 
 
 def test_eval_requests_are_not_trained_on() -> None:
-    one = group()
-    one.episode_type = "eval"
-    assert verdict(one).kind == "none"
-    assert "not trained on" in vote_refusal(one)
+    evaluated = group()
+    evaluated.episode_type = "eval"
+    assert verdict(evaluated).kind == "none"
+    assert "not trained on" in vote_refusal(evaluated)
 
 
 def test_a_vote_after_the_seal_is_refused() -> None:
@@ -345,34 +337,32 @@ def test_a_vote_after_the_seal_is_refused() -> None:
     ("rewards", "taught"), [((0.2, 0.9, 0.4, 0.1), "✔ 1.62"), ((0.5,) * 4, "= 0.00"), ((), "? ")]
 )
 def test_a_row_says_whether_its_group_taught(rewards: tuple[float, ...], taught: str) -> None:
-    one = group(until="AWAITING_RATING", **({"rewards": rewards} if rewards else {}))
+    shown = group(until="AWAITING_RATING", **({"rewards": rewards} if rewards else {}))
     if not rewards:
-        one.abstained = "the hook failed"
-        for candidate in one.candidates:
+        shown.abstained = "the hook failed"
+        for candidate in shown.candidates:
             candidate.auto_reward = None
-    assert f" {taught}" in text_of([row_line(GroupRow(one, NOW), 80, False)])
-    trained = row_line(GroupRow(one, NOW, verdict=Verdict("none", "step 7 is over")), 80, False)
+    assert f" {taught}" in text_of([row_line(GroupRow(shown, NOW), 80, False)])
+    trained = row_line(GroupRow(shown, NOW, verdict=Verdict("none", "step 7 is over")), 80, False)
     assert " ·  " in text_of([trained]), "the verdict by the state comes first"
 
 
 def test_repeated_requests_are_counted_unfolded() -> None:
-    unfolded = DetailOptions(unfolded=True)
-    one = group(1)
-    one.joined, one.replayed = 2, 1
-    assert "the same request again: 2 waited with it, 1 later got its answer" in text_of(
-        header_lines(one, NOW, 200, unfolded)
-    )
-    assert "same request" not in text_of(header_lines(group(1), NOW, 200, unfolded))
+    again = group(1)
+    again.joined, again.replayed = 2, 1
+    words = "the same request again: 2 waited with it, 1 later got its answer"
+    assert words in header(again, 200, UNFOLDED)
+    assert "same request" not in header(group(1), 200, UNFOLDED)
 
 
 def test_the_weights_are_shown_unfolded_and_a_changed_step_always() -> None:
-    one = group(1, step=7)
-    one.candidates = [Candidate(index=0, step=7), Candidate(index=1, step=7, later_step=8)]
+    shown = group(1, step=7)
+    shown.candidates = [Candidate(index=0, step=7), Candidate(index=1, step=7, later_step=8)]
     options = DetailOptions(weights="s/5d41402a/7, s/5d41402a/7-8")
-    assert "step 7, 7-8" in text_of(header_lines(one, NOW, 120, options))
-    assert "5d41402a" not in text_of(header_lines(one, NOW, 120, options))
+    assert "step 7, 7-8" in header(shown, 120, options)
+    assert "5d41402a" not in header(shown, 120, options)
     unfolded = replace(options, unfolded=True)
-    assert "weights s/5d41402a/7, s/5d41402a/7-8" in text_of(header_lines(one, NOW, 200, unfolded))
+    assert "weights s/5d41402a/7, s/5d41402a/7-8" in header(shown, 200, unfolded)
 
 
 def test_a_line_of_a_megabyte_ends_with_how_much_is_left_out() -> None:

@@ -1,5 +1,7 @@
 """The sentence of the verdict, its notes, and what a rewind restores."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -35,6 +37,11 @@ def at(*events: Event) -> Standing:
 BASE = (probe_set(), baseline())
 
 
+def compared(**fields: Any) -> tuple[Event, ...]:
+    """A look at step 12 after a baseline."""
+    return *BASE, look("l1", 12, **fields)
+
+
 ROLLING = engine("BOOTING", "ROLLING")
 
 
@@ -63,6 +70,7 @@ OFF = "Looks are off: set `probe.share` above 0, restart the proxy"
 
 
 BETTER = "Better by 0.21 (0.12 to 0.30)"
+WORSE = "Worse by 0.21 (0.12 to 0.30)"
 
 
 WON = "Better: wins 0.64 of the comparisons (0.55 to 0.73)"
@@ -75,20 +83,11 @@ BELOW = "0.07 less (0.05 to 0.10) than at step 86"
 @pytest.mark.parametrize(
     ("events", "sentence"),
     [
-        ((*BASE, look("l1", 12)), f"{BETTER} than at step 1, on 64 shipped prompts"),
-        (
-            (*BASE, look("l1", 12, outcome="worse")),
-            "Worse by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
-        ),
-        ((*BASE, look("l1", 12, outcome="unknown")), f"Not known yet: {NOT_KNOWN}"),
-        (
-            (*BASE, look("l1", 12, verdict=verdict("unknown", more=None))),
-            "Not known yet: +0.04 (-0.09 to +0.17)",
-        ),
-        (
-            (*BASE, look("l1", 12, verdict=verdict(prompts=1))),
-            f"{BETTER} than at step 1, on 1 shipped prompt",
-        ),
+        (compared(), f"{BETTER} than at step 1, on 64 shipped prompts"),
+        (compared(outcome="worse"), f"{WORSE} than at step 1, on 64 shipped prompts"),
+        (compared(outcome="unknown"), f"Not known yet: {NOT_KNOWN}"),
+        (compared(verdict=verdict("unknown", more=None)), "Not known yet: +0.04 (-0.09 to +0.17)"),
+        (compared(verdict=verdict(prompts=1)), f"{BETTER} than at step 1, on 1 shipped prompt"),
         (
             (replace(probe_set(), source="some/where/sums.jsonl"), baseline(), look("l1", 12)),
             f"{BETTER} than at step 1, on 64 prompts of sums.jsonl",
@@ -199,11 +198,11 @@ LOST = probe_set(error="b.jsonl is missing")
 @pytest.mark.parametrize(
     ("events", "notes"),
     [
-        ((*BASE, look("l1", 12)), ()),
+        (compared(), ()),
         (looks(), ()),
-        ((*BASE, look("l1", 12), CUT), ("The look at step 14 was cut short: the engine left",)),
-        ((*BASE, look("l1", 12), FAILED), ("The look at step 14 failed: the judge␛",)),
-        ((*BASE, look("l1", 12), CUT, look("l3", 15)), ()),
+        ((*compared(), CUT), ("The look at step 14 was cut short: the engine left",)),
+        ((*compared(), FAILED), ("The look at step 14 failed: the judge␛",)),
+        ((*compared(), CUT, look("l3", 15)), ()),
         ((RESTARTED, look("l1", 3)), ("New comparison with step 1: the reward changed",)),
         (
             (RESTARTED, LOST),
@@ -296,7 +295,7 @@ def test_a_rewind_restores_the_best_saved_step_once() -> None:
 )
 def test_what_is_worse_outside_the_reward_stands_in_the_sentence(outcome: str, tone: str) -> None:
     polite = PartFigures(part="polite", mean=0.4, before=0.91, outcome="worse", counts=False)
-    events = *BASE, look("l1", 12, outcome=outcome, parts=PARTS)
+    events = compared(outcome=outcome, parts=PARTS)
     alone = at(*events)
     assert (alone.worse_parts, alone.tone) == ("", outcome), "parts that count are in the verdict"
     result = at(*events, look("l2", 12, outcome=outcome, parts=(*PARTS, polite, RIGHT_FELL)))

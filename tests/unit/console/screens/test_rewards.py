@@ -9,6 +9,7 @@ from console.cli import reports as command
 from console.cli.options import Args
 from console.screens.rewards.model import (
     Digests,
+    RewardFigures,
     by_step,
     correlated,
     digest,
@@ -38,6 +39,10 @@ from tests.support.proxy.rewards import STARTED, TRACE, broken, loaded, scored, 
 from tests.support.sample import NOW, group_events, state_of
 
 
+def figures_in(state: State) -> RewardFigures:
+    return figures(Digests().last(state, 10))
+
+
 def test_gates_multiply_and_weights_add() -> None:
     parts = two(0.8, 0.4, gate=0.5)
     assert reward_of(parts) == pytest.approx(0.5 * (0.4 + 0.2))
@@ -46,30 +51,24 @@ def test_gates_multiply_and_weights_add() -> None:
     assert reward_of(parts, {"left": 1.0, "right": 0.0}) == pytest.approx(0.4)
 
 
-def test_a_part_decided_when_another_would_have_won_without_it() -> None:
-    state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
-    result = digest(state.groups["g0001"])
-    assert result.distinct
-    assert result.parts["left"].decided
-    assert not result.parts["right"].decided
-    assert not result.parts["open"].decided
+ALONE = [[Part("hook", 0.2)], [Part("hook", 0.8)]]
 
 
-def test_a_gate_that_closes_for_the_best_answer_decides() -> None:
-    state = state_with(scored(1, [two(0.9, 0.9, gate=0.1), two(0.5, 0.5)]))
-    result = digest(state.groups["g0001"])
-    assert result.parts["open"].decided
-    assert not result.parts["left"].decided
-
-
-def test_the_only_part_decides_and_equal_rewards_decide_nothing() -> None:
-    alone = state_with(scored(1, [[Part("hook", 0.2)], [Part("hook", 0.8)]]))
-    assert digest(alone.groups["g0001"]).parts["hook"].decided
-    equal = state_with(scored(1, [two(0.5, 0.5), two(0.5, 0.5)]))
-    result = digest(equal.groups["g0001"])
-    assert not result.distinct
-    assert not any(part.decided for part in result.parts.values())
-    assert result.dead == "equal rewards"
+@pytest.mark.parametrize(
+    ("answers", "decided", "dead"),
+    [
+        ([two(0.9, 0.1), two(0.2, 0.3)], ["left"], ""),  # without it another would have won
+        ([two(0.9, 0.9, gate=0.1), two(0.5, 0.5)], ["open"], ""),  # it closes for the best answer
+        (ALONE, ["hook"], ""),
+        ([two(0.5, 0.5), two(0.5, 0.5)], [], "equal rewards"),
+    ],
+)
+def test_a_part_decides_whose_absence_would_change_the_winner(
+    answers: list[list[Part]], decided: list[str], dead: str
+) -> None:
+    result = digest(state_with(scored(1, answers)).groups["g0001"])
+    assert [name for name, part in result.parts.items() if part.decided] == decided
+    assert (result.distinct, result.dead) == (not dead, dead)
 
 
 def test_figures_of_parts_over_the_last_groups() -> None:
@@ -110,13 +109,9 @@ def test_a_step_repeated_by_a_later_engine_run_has_only_its_groups() -> None:
 
 def test_a_part_of_weight_zero_is_only_noted() -> None:
     pair = [[Part("hook", 0.2), Part("mood", 3.0, 0.0)], [Part("hook", 0.8), Part("mood", 1.0, 0)]]
-    part = figures(Digests().last(state_with(scored(1, pair)), 10)).parts[1]
-    assert (part.name, part.kind, decided_text(part), weight_text(part)) == (
-        "mood",
-        "noted",
-        "–",
-        "–",
-    )
+    part = figures_in(state_with(scored(1, pair))).parts[1]
+    assert (part.name, part.kind) == ("mood", "noted")
+    assert decided_text(part) == weight_text(part) == "–"
     assert "weight 0" in part_words(part, 80)
 
 
@@ -125,7 +120,7 @@ def test_a_weight_that_differs_between_groups_is_shown_from_to() -> None:
         scored(1, [two(0.9, 0.1, weight=0.12), two(0.2, 0.3, weight=0.12)]),
         scored(2, [two(0.9, 0.1, weight=0.3), two(0.2, 0.3, weight=0.3)]),
     )
-    part = figures(Digests().last(state, 10)).parts[1]
+    part = figures_in(state).parts[1]
     assert weight_text(part) == ".12-.30"
 
 
@@ -140,7 +135,7 @@ def test_dead_groups_and_abstentions_with_their_causes() -> None:
             GroupClosed(group_id="g0003", phase="ABORTED", cause="rated skip", at=NOW - 20),
         ],
     )
-    result = figures(Digests().last(state, 10))
+    result = figures_in(state)
     assert (result.groups, result.scored, result.settled) == (3, 2, 3)
     assert (result.dead, result.sent) == (1, 2)
     assert result.causes == (("equal rewards", 1),)
@@ -170,7 +165,7 @@ def test_unscored_groups_are_counted_apart_from_dead_ones() -> None:
             ),
         ],
     )
-    result = figures(Digests().last(state, 10))
+    result = figures_in(state)
     assert (result.dead, dict(result.causes)) == (1, {"equal rewards": 1})
     assert result.abstentions == (("hook: ZeroDivisionError", 1),)
     state.rewards.ok, state.rewards.version = False, ""
@@ -217,11 +212,11 @@ def test_length_is_compared_within_groups() -> None:
 
 def test_length_is_in_tokens_if_known() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3), two(0.1, 0.1)]))
-    result = figures(Digests().last(state, 10))
+    result = figures_in(state)
     assert (result.unit, result.paired) == ("tokens", 3)
     for candidate in state.groups["g0001"].candidates:
         candidate.tokens = 0
-    assert figures(Digests().last(state, 10)).unit == "characters"
+    assert figures_in(state).unit == "characters"
 
 
 def test_quartiles() -> None:
@@ -231,7 +226,7 @@ def test_quartiles() -> None:
 
 
 def test_thinning_keeps_the_mean_and_fits_the_width() -> None:
-    values = [float(one) for one in range(97)]
+    values = [float(number) for number in range(97)]
     result = thinned(values, 10)
     assert len(result) == 10
     assert result == sorted(result)
@@ -240,7 +235,7 @@ def test_thinning_keeps_the_mean_and_fits_the_width() -> None:
 
 def test_one_sentence_says_which_part_decides() -> None:
     state = state_with(scored(1, [two(0.9, 0.1), two(0.2, 0.3)]))
-    assert deciding(figures(Digests().last(state, 10))) == "left decides 100% of winners"
+    assert deciding(figures_in(state)) == "left decides 100% of winners"
     assert deciding(figures([])) == ""
 
 
@@ -270,12 +265,13 @@ def test_the_same_on_the_command_line(
 
 
 def test_the_start_of_the_active_version_is_shown() -> None:
-    state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v1", NOW - 40))
-    assert state.rewards.since == NOW - 100
-    state = state_of(STARTED, loaded("v1", NOW - 100), loaded("v2", NOW - 40))
-    assert state.rewards.since == NOW - 40
-    state = state_of(STARTED, broken(NOW - 100, version=""))
-    assert state.rewards.since == 0.0
+    first = loaded("v1", NOW - 100)
+    for events, since in (
+        ((first, broken(NOW - 50), loaded("v1", NOW - 40)), NOW - 100),
+        ((first, loaded("v2", NOW - 40)), NOW - 40),
+        ((broken(NOW - 100, version=""),), 0.0),
+    ):
+        assert state_of(STARTED, *events).rewards.since == since
 
 
 def test_a_broken_save_is_shown_until_it_is_fixed() -> None:
@@ -289,11 +285,9 @@ def test_a_broken_save_is_shown_until_it_is_fixed() -> None:
     whole = text_of(fault_lines(fault, NOW, 78, True))
     assert "ZeroDivisionError: division by zero" in whole
     state = state_of(STARTED, loaded("v1", NOW - 100), broken(NOW - 50), loaded("v2", NOW - 9))
-    fault = present(last_fault(state))
-    assert fault.resolution.startswith("fixed at")
+    assert present(last_fault(state)).resolution.startswith("fixed at")
     again = state_of(STARTED, broken(NOW - 50), broken(NOW - 5))
-    assert again.rewards.fault is not None
-    assert again.rewards.fault.at == NOW - 50
+    assert present(again.rewards.fault).at == NOW - 50
 
 
 def test_the_newest_fault_is_chosen_by_time_not_by_group() -> None:
@@ -302,8 +296,7 @@ def test_the_newest_fault_is_chosen_by_time_not_by_group() -> None:
         return [*group_events(number, until="GENERATING"), abstained]
 
     state = state_with(failing(1, "late", NOW - 5), failing(2, "early", NOW - 60))
-    fault = present(last_fault(state))
-    assert fault.cause == "hook: late"
+    assert present(last_fault(state)).cause == "hook: late"
 
 
 def test_a_failed_group_is_a_fault_too() -> None:
@@ -317,8 +310,7 @@ def test_a_failed_group_is_a_fault_too() -> None:
     assert not fault.resolution
     assert "waits for you" in fault.what
     state = state_with(failing, scored(2, [two(0.9, 0.1), two(0.2, 0.3)]))
-    later = present(last_fault(state))
-    assert not later.resolution
+    assert not present(last_fault(state)).resolution
     state.groups["g0001"].phase = "ABORTED"
     later = present(last_fault(state))
     assert later.resolution == "1 group scored since"
@@ -333,12 +325,9 @@ def test_among_groups_that_failed_together_one_with_a_place_is_preferred() -> No
         )  # fmt: skip
         return [*group_events(number, until="GENERATING"), abstained]
 
-    state = state_with(failed(1, NOW - 31, 12), failed(2, NOW - 30, 0))
-    fault = present(last_fault(state))
-    assert (fault.group_id, fault.line) == ("g0001", 12)
-    state = state_with(failed(1, NOW - 60, 12), failed(2, NOW - 30, 0))
-    fault = present(last_fault(state))
-    assert (fault.group_id, fault.line) == ("g0002", 0)
+    for at, expected in ((NOW - 31, ("g0001", 12)), (NOW - 60, ("g0002", 0))):
+        fault = present(last_fault(state_with(failed(1, at, 12), failed(2, NOW - 30, 0))))
+        assert (fault.group_id, fault.line) == expected
 
 
 def test_no_fault_and_no_place() -> None:

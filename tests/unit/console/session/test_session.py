@@ -181,8 +181,6 @@ async def test_pages_and_events_between_them_give_the_state_of_the_proxy() -> No
                 proxy.state.groups[changed].candidates[0].text = "later"
             return found
 
-    from console.session.app_state import Session
-
     session = Session(link=Slow(), clock=Clock())
     session.state = decoded(proxy.state, 10)
     session.unread_texts.begin(briefs(session.state))
@@ -216,8 +214,6 @@ async def test_a_new_snapshot_drops_the_answer_on_its_way() -> None:
 
 
 async def test_groups_of_a_failed_request_keep_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from console.session.app_state import Session
-
     monkeypatch.setattr("console.session.history.RETRY_SECONDS", 0.0)
     link = FakeLink(many())
     session = Session(link=link, clock=Clock())
