@@ -78,25 +78,38 @@ async def session(
 
 
 def text_of(result: Any) -> str:
-    return "".join(one.text for one in result.content)
+    return "".join(part.text for part in result.content)
+
+
+@pytest.fixture
+def proxy() -> Proxy:
+    """A proxy all of whose texts are hostile."""
+    return Proxy()
+
+
+@pytest.fixture
+def group_id(proxy: Proxy) -> str:
+    """Its first group, which awaits a rating."""
+    return next(iter(proxy.state.groups))
 
 
 @pytest.mark.parametrize("votes", [0, 1, 2])
-async def test_alerts_follow_votes_that_are_not_sent_yet(votes: int) -> None:
-    proxy = Proxy()
+async def test_alerts_follow_votes_that_are_not_sent_yet(proxy: Proxy, votes: int) -> None:
     proxy.state = state_of(*two_hold_up(votes))
     async with session(proxy, "read", content=True) as client:
-        alerts = json.loads(text_of(await client.call_tool("alerts", {})))["alerts"]
-        status = json.loads(text_of(await client.call_tool("status", {})))["alerts"]
+        alerts, status = [
+            json.loads(text_of(await client.call_tool(tool, {})))["alerts"]
+            for tool in ("alerts", "status")
+        ]
     assert alerts == list(status.values())
     assert len(alerts) == (votes < 2)
     assert sum(len(alert["groups"]) for alert in alerts) == 2 - votes
     assert all(TWO_HOLD_UP[votes] in json.dumps(alert) for alert in alerts)
 
 
-async def test_no_text_of_a_model_or_a_user_is_returned_without_content() -> None:
-    proxy = Proxy()
-    group_id = next(iter(proxy.state.groups))
+async def test_no_text_of_a_model_or_a_user_is_returned_without_content(
+    proxy: Proxy, group_id: str
+) -> None:
     async with session(proxy) as client:
         for name in ("status", "groups", "runs", "progress", "alerts", "tries"):
             result = await client.call_tool(name, {})
@@ -107,13 +120,13 @@ async def test_no_text_of_a_model_or_a_user_is_returned_without_content() -> Non
             await client.call_tool("group_abort", {"group_id": group_id}),
             await client.call_tool("engine_try", {"prompt": "hello"}),
         ]
-        assert not [one for one in results if "Ignore" in one.model_dump_json()]
+        assert not [result for result in results if "Ignore" in result.model_dump_json()]
 
 
-async def test_with_content_each_text_is_marked_and_has_no_control_character() -> None:
-    proxy = Proxy()
+async def test_with_content_each_text_is_marked_and_has_no_control_character(
+    proxy: Proxy, group_id: str
+) -> None:
     proxy.state.progress["gpu"] = measured()
-    group_id = next(iter(proxy.state.groups))
     async with session(proxy, content=True) as client:
         detail = (await client.call_tool("group", {"group_id": group_id})).structured_content
         first = detail["candidates"][0]
@@ -126,8 +139,7 @@ async def test_with_content_each_text_is_marked_and_has_no_control_character() -
         assert "\\u001b" not in json.dumps([detail, sent.structured_content])
 
 
-async def test_a_destructive_command_needs_the_token_of_its_dry_run() -> None:
-    proxy = Proxy()
+async def test_a_destructive_command_needs_the_token_of_its_dry_run(proxy: Proxy) -> None:
     async with session(proxy) as client:
         planned = await client.call_tool("engine_stop", {"server": "gpu"})
         token = planned.structured_content["confirmation"]["token"]
@@ -155,8 +167,7 @@ async def test_a_destructive_command_needs_the_token_of_its_dry_run() -> None:
         assert len(proxy.orders) == 1
 
 
-async def test_a_plan_to_prune_is_out_of_date_after_another_checkpoint() -> None:
-    proxy = Proxy()
+async def test_a_plan_to_prune_is_out_of_date_after_another_checkpoint(proxy: Proxy) -> None:
     saved = (
         Checkpoint(name="a", step=1, at=1.0),
         Checkpoint(name="latest", step=2, at=2.0, kept=True),
@@ -172,8 +183,7 @@ async def test_a_plan_to_prune_is_out_of_date_after_another_checkpoint() -> None
         assert proxy.orders == []
 
 
-async def test_an_argument_that_runs_code_needs_a_token() -> None:
-    proxy = Proxy()
+async def test_an_argument_that_runs_code_needs_a_token(proxy: Proxy) -> None:
     async with session(proxy) as client:
         planned = await client.call_tool("rewards_whatif", {"hooks": "/somewhere"})
         token = planned.structured_content["confirmation"]["token"]
@@ -182,10 +192,9 @@ async def test_an_argument_that_runs_code_needs_a_token() -> None:
         assert [name for name, _ in proxy.orders] == ["rewards.whatif"]
 
 
-async def test_no_destructive_tool_acts_at_its_first_call() -> None:
-    proxy = Proxy()
+async def test_no_destructive_tool_acts_at_its_first_call(proxy: Proxy, group_id: str) -> None:
     proxy.state.servers["gpu"].checkpoints, proxy.state.progress["gpu"] = (), measured()
-    values = {"group_id": next(iter(proxy.state.groups)), "name": "base", "keep": 1, "episode": "e"}
+    values = {"group_id": group_id, "name": "base", "keep": 1, "episode": "e"}
     async with session(proxy) as client:
         for command in COMMANDS.values():
             if command.danger and command.where == "proxy":
@@ -197,8 +206,7 @@ async def test_no_destructive_tool_acts_at_its_first_call() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_only_the_tools_that_the_token_permits_are_listed(role: Any) -> None:
-    proxy = Proxy()
+async def test_only_the_tools_that_the_token_permits_are_listed(proxy: Proxy, role: Any) -> None:
     proxy.identity = Identity("anna", role)
     async with session(proxy, content=True) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -212,8 +220,7 @@ async def test_only_the_tools_that_the_token_permits_are_listed(role: Any) -> No
 
 
 @pytest.mark.parametrize("role", ["read", "act"])
-async def test_a_refused_token_lists_no_tool_and_says_why(role: McpRole) -> None:
-    proxy = Proxy()
+async def test_a_refused_token_lists_no_tool_and_says_why(proxy: Proxy, role: McpRole) -> None:
     proxy.error = ControlError("the control token is revoked", todo="Ask for a new one", status=401)
     async with session(proxy, role) as client:
         with pytest.raises(MCPError, match=r"the control token is revoked\. Ask for a new one"):
@@ -224,8 +231,7 @@ async def test_a_refused_token_lists_no_tool_and_says_why(role: McpRole) -> None
         assert (await client.list_tools()).tools
 
 
-async def test_a_session_survives_wrong_calls_and_a_proxy_that_is_gone() -> None:
-    proxy = Proxy()
+async def test_a_session_survives_wrong_calls_and_a_proxy_that_is_gone(proxy: Proxy) -> None:
     async with session(proxy) as client:
         wrong: tuple[tuple[str, dict[str, Any], str], ...] = (
             ("nonsense", {}, "there is no tool"),
@@ -253,9 +259,7 @@ async def test_a_session_survives_wrong_calls_and_a_proxy_that_is_gone() -> None
         assert not (await client.call_tool("status", {})).is_error
 
 
-async def test_a_vote_without_a_rater_is_that_of_the_agent() -> None:
-    proxy = Proxy()
-    group_id = next(iter(proxy.state.groups))
+async def test_a_vote_without_a_rater_is_that_of_the_agent(proxy: Proxy, group_id: str) -> None:
     async with session(proxy) as client:
         await client.call_tool("group_rate", {"group_id": group_id, "rating": "best", "order": [1]})
         args = {"group_id": group_id, "rating": "tie", "rater": "anna"}
@@ -263,8 +267,7 @@ async def test_a_vote_without_a_rater_is_that_of_the_agent() -> None:
     assert [args["rater"] for _, args in proxy.orders] == ["agent", "anna"]
 
 
-async def test_a_policy_below_its_best_step_is_in_the_answer_of_progress() -> None:
-    proxy = Proxy()
+async def test_a_policy_below_its_best_step_is_in_the_answer_of_progress(proxy: Proxy) -> None:
     fallen = look("l2", 146, outcome="unknown", against_best=BELOW_BEST)
     for ended, expected in (
         (fallen, {"step": 86, "effect": -0.073, "low": -0.097, "high": -0.048}),

@@ -62,6 +62,7 @@ from core.events.mock import WAITS_FOR_VOTES
 from core.settings import RatingSettings
 from core.state import Candidate, Group, Rating, State, reduce
 from tests.support.alerts import two_hold_up
+from tests.support.checks import missing
 from tests.support.console import HOSTILE, NOW, group_events, state_of
 from tests.support.groups import group, text_of
 from tests.support.ratings import late, missed, queue_of, rated_state, sent, waiting_state
@@ -73,13 +74,11 @@ def group_with_reference(
     number: int, query: str, reference: str | None, *, voted: bool = False
 ) -> Group:
     """A group with a reference; `voted` rates it."""
-    one = group(number, query=query)
-    one.reference = reference
-    if voted:
-        state = state_of(*group_events(number, query=query, until="AWAITING_RATING"), vote(number))
-        one = state.groups[f"g{number:04}"]
-        one.reference = reference
-    return one
+    votes = [vote(number)] if voted else []
+    state = state_of(*group_events(number, query=query, until="AWAITING_RATING"), *votes)
+    (shown,) = state.groups.values()
+    shown.reference = reference
+    return shown
 
 
 def vote(number: int, at: float = NOW, rater: str = "anna") -> GroupRated:
@@ -93,36 +92,30 @@ def vote(number: int, at: float = NOW, rater: str = "anna") -> GroupRated:
     )
 
 
-def reference_text(one: Group | None, ballot: Ballot | None, last: Group | None) -> str:
-    lines = reference_lines(one, ballot, last, "best 2", WIDTH)
+def reference_text(shown: Group | None, ballot: Ballot | None, last: Group | None) -> str:
+    lines = reference_lines(shown, ballot, last, "best 2", WIDTH)
     assert all(line_width(line) <= WIDTH for line in lines)
     return text_of(lines)
 
 
-def test_a_blind_vote_hides_the_reference() -> None:
-    one = group_with_reference(1, "6 x 7?", "42")
-    ballot = Ballot(one)
-    assert "42" not in reference_text(one, ballot, None)
-    assert "appears after your vote" in reference_text(one, ballot, None)
+@pytest.mark.parametrize(("reference", "shown"), [("42", "42"), (None, "")])
+def test_a_blind_vote_hides_the_reference_and_an_open_one_shows_it(
+    reference: str | None, shown: str
+) -> None:
+    known = group_with_reference(1, "6 x 7?", reference)
+    ballot = Ballot(known)
+    blind = reference_text(known, ballot, None)
+    assert "42" not in blind
+    assert ("appears after your vote" in blind) == (reference is not None)
     ballot.revealed = True
-    assert reference_text(one, ballot, None) == "42"
-
-
-def test_an_open_vote_shows_the_reference() -> None:
-    for reference, shown in (("42", "42"), (None, "")):
-        one = group_with_reference(1, "6 x 7?", reference)
-        ballot = Ballot(one)
-        ballot.revealed = True
-        assert reference_text(one, ballot, None) == shown
+    assert reference_text(known, ballot, None) == shown
 
 
 def test_after_the_vote_the_reference_is_shown_beside_the_next_question() -> None:
     rated = group_with_reference(1, "6 x 7?", "42", voted=True)
     following = group_with_reference(2, "3 + 4?", "7")
     result = reference_text(following, Ballot(following), rated)
-    assert "last vote best 2" in result
-    assert "6 x 7?" in result
-    assert "42" in result
+    assert not missing(result, "last vote best 2", "6 x 7?", "42")
     assert "\n7" not in result
 
 
@@ -155,32 +148,25 @@ def test_a_session_shows_votes_and_pace() -> None:
     assert minutes[-3:] == (0, 2, 1)
     assert sum(minutes) == 4
     lines = text_of(session_lines(progress.figures(), minutes, 7, 2, "anna", 34))
-    for row in (
-        "rated     4 by anna", "waiting   2", "counted   7 in all", "pace      1.5 a minute"
-    ):  # fmt: skip
-        assert row in lines
+    rows = "rated     4 by anna", "waiting   2", "counted   7 in all", "pace      1.5 a minute"
+    assert not missing(lines, *rows)
 
 
-def test_a_session_shows_skips_apart() -> None:
+def test_a_session_shows_skips_apart_and_no_control_characters_of_a_name() -> None:
     progress = RatingProgress()
     progress.record("a", NOW)
     progress.record("b", NOW, skipped=True)
     progress.record("c", NOW, skipped=True)
-    lines = text_of(session_lines(progress.figures(), progress.by_minute(NOW, 15), 1, 2, "", 34))
+    figures, minutes = progress.figures(), progress.by_minute(NOW, 15)
+    lines = text_of(session_lines(figures, minutes, 1, 2, "", 34))
     assert "rated     1\nskipped   2\n" in lines
-
-
-def test_the_name_of_a_rater_is_shown_without_control_characters() -> None:
-    progress = RatingProgress()
-    progress.record("a", NOW)
-    lines = text_of(session_lines(progress.figures(), (0,) * 15, 0, 0, HOSTILE, 34))
-    assert "\x1b" not in lines
+    assert "\x1b" not in text_of(session_lines(figures, minutes, 1, 2, HOSTILE, 34))
 
 
 def test_blind_cards_show_only_the_answers() -> None:
-    one = group()
-    ballot = Ballot(one)
-    shown = rate_cards(one, ballot)
+    rated = group()
+    ballot = Ballot(rated)
+    shown = rate_cards(rated, ballot)
     result = text_of([head(card, 60, False) for card in shown]) + text_of(
         line for card in shown for line in body(card, 60)
     )
@@ -188,31 +174,29 @@ def test_blind_cards_show_only_the_answers() -> None:
         assert secret not in result
     assert [card.label for card in shown] == ["1", "2", "3", "4"]
     ballot.revealed = True
-    result = text_of(head(card, 60, False) for card in rate_cards(one, ballot))
-    assert "winner" in result
-    assert f"#{ballot.shown[0] + 1}" in result
+    result = text_of(head(card, 60, False) for card in rate_cards(rated, ballot))
+    assert not missing(result, "winner", f"#{ballot.shown[0] + 1}")
 
 
 def test_rate_lines_fit_their_width() -> None:
-    one = group()
+    shown = group()
     queue = queue_of(waiting_state(1, 2, 3))
     for width in (40, 60, 80, 120, 160, 240):
-        assert line_width(header_line(queue, one, width)) <= width
+        assert line_width(header_line(queue, shown, width)) <= width
         assert line_width(header_line(queue, None, width)) <= width
-        assert line_width(clock_bar(one, NOW, width)) <= width
+        assert line_width(clock_bar(shown, NOW, width)) <= width
         assert line_width(bar_pieces(0.333, width, "")) == width
 
 
 def test_the_header_has_counts_clock_and_what_happens_then() -> None:
-    queue, one = queue_of(waiting_state(1, 2, 3)), group()
+    queue, shown = queue_of(waiting_state(1, 2, 3)), group()
     for width, words in (
         (60, ["3 to rate", "0:20", "then the automatic"]),
         (80, ["3 to rate", "0:20", "then the automatic reward is sent", "off"]),
         (120, ["then the automatic reward is sent", "mode off  (o switches)"]),
         (160, ["then the automatic reward is sent", "mode off: no one waits; a scored group"]),
     ):
-        line = text_of([header_line(queue, one, width)])
-        assert all(word in line for word in words), line
+        assert not missing(text_of([header_line(queue, shown, width)]), *words)
     assert "mode off" in text_of([header_line(queue, None, 80)])
 
 
@@ -241,15 +225,10 @@ def test_a_folded_answer_begins_where_it_differs() -> None:
     texts = ("In short:\n\n# Title\n\nFirst words", "In short:\n\n# Title\n\nOther words")
     answers = [Candidate(index=at, text=text) for at, text in enumerate(texts)]
     cards = [Card(answer, str(answer.index), blind=True) for answer in answers]
-    assert [text_of(first_lines(card, texts, 40)) for card in cards] == [
-        " First words",
-        " Other words",
-    ]
-    same = ("a\nb", "a\nb")
-    assert (
-        text_of(first_lines(Card(Candidate(index=0, text="a\nb"), "1", blind=True), same, 40))
-        == " a\n b"
-    )
+    shown = [text_of(first_lines(card, texts, 40)) for card in cards]
+    assert shown == [" First words", " Other words"]
+    alike = Card(Candidate(index=0, text="a\nb"), "1", blind=True)
+    assert text_of(first_lines(alike, ("a\nb", "a\nb"), 40)) == " a\n b"
 
 
 @pytest.mark.parametrize(
@@ -288,13 +267,13 @@ def last_vote(state: State, voted: Group) -> Line:
 
 
 def test_the_last_vote_is_shown_as_held_then_sent() -> None:
-    def shown(one: Group) -> str:
-        return text_of([last_vote(state_of(), one)])
+    def shown(voted: Group) -> str:
+        return text_of([last_vote(state_of(), voted)])
 
-    one = group()
-    assert "on its way" in shown(one)
-    one.rating = Rating(rating="best", order=(1,))
-    assert "held, sends in 0:20" in shown(one)
+    voted = group()
+    assert "on its way" in shown(voted)
+    voted.rating = Rating(rating="best", order=(1,))
+    assert "held, sends in 0:20" in shown(voted)
     done = group(until="DONE")
     assert "too late" in shown(done)
     done.source = "human"
@@ -324,9 +303,9 @@ LOST = GroupLost(server="embedded", group_id="g0001", cause="an engine stop", at
 )
 def test_what_a_vote_did(events: Sequence[Event], words: str) -> None:
     state = state_of(ROLLING, *events)
-    one = state.groups["g0001"]
-    if (rating := one.rating) is not None and rating.shown:
-        one.candidates[rating.shown[1]].advantage = 0.93
+    voted = state.groups["g0001"]
+    if (rating := voted.rating) is not None and rating.shown:
+        voted.candidates[rating.shown[1]].advantage = 0.93
         rating.order = (rating.shown[1],)
     rows = vote_rows(queue_of(state, rater="anna"))
     assert [name for name, _ in rows] == (["g0001"] if words else [])
@@ -405,8 +384,8 @@ def test_a_vote_after_the_end_of_its_group_is_shown_as_late(sent: bool, overlap:
     votes = [replace(vote, at=NOW) for vote in late(1, 0, overlap=overlap)]
     state = state_of(*missed(1, sent=sent, overlap=overlap, at=NOW - 60), *votes)
     line = last_vote(state, state.groups["g0001"])
-    assert " last: best " in text_of([line])
-    assert " · recorded as a late vote, not sent" in text_of([line])
+    words = " last: best ", " · recorded as a late vote, not sent"
+    assert not missing(text_of([line]), *words)
     assert "warning" in line[0][1]
 
 
@@ -415,15 +394,16 @@ def test_the_banner_names_the_stall_and_the_keys_that_end_it() -> None:
     state = state_of(held, EngineChanged(server="embedded", state="ROLLING_POST", step=1))
     queue, reading = queue_of(state), queue_of(state)
     reading.session.observing = True
-    result = text_of([banner_line(queue, 80)])
-    assert "2 open ratings hold up the weight update" in result
-    assert "A accepts all  F5 h, if stopped" in result
-    wide = text_of([banner_line(queue, 120)])
-    assert "A accepts all automatic rewards  X aborts them  F5 h, if stopped" in wide
-    whole = text_of([banner_line(queue, 160)])
-    assert "A accepts all automatic rewards  X aborts them  F5 h while the engine" in whole
-    narrow = text_of([banner_line(queue, 60)])
-    assert "2 open ratings hold up the weight update  A accepts all" in narrow
+    held_up = "2 open ratings hold up the weight update"
+    narrow = ""
+    for width, words in (
+        (160, ["A accepts all automatic rewards  X aborts them  F5 h while the engine"]),
+        (120, ["A accepts all automatic rewards  X aborts them  F5 h, if stopped"]),
+        (80, [held_up, "A accepts all  F5 h, if stopped"]),
+        (60, [f"{held_up}  A accepts all"]),
+    ):
+        narrow = text_of([banner_line(queue, width)])
+        assert not missing(narrow, *words)
     assert narrow in text_of([header_line(queue, None, 60)])
     actual = text_of([banner_line(reading, 80)])
     assert "hold up the weight update" in actual
@@ -475,17 +455,19 @@ def test_a_vote_ends_a_stall_before_the_proxy_looks_again() -> None:
     def shown() -> tuple[str, list[str]]:
         session = Session(clock=lambda: NOW)
         session.state = state_of(*events)
-        return stall_words(session.state, NOW), [one.cause for one in alerts_by_urgency(session)]
+        return stall_words(session.state, NOW), [
+            alert.cause for alert in alerts_by_urgency(session)
+        ]
 
     two = "2 open ratings hold up the weight update"
     assert shown() == (two, [two])
     events.append(GroupRated(group_id="g0001", rating="tie", rewards=(0.5,) * 4, rater="anna"))
-    one = "1 open rating holds up the weight update"
-    assert shown() == (one, [one])
+    single = "1 open rating holds up the weight update"
+    assert shown() == (single, [single])
     events.append(GroupRated(group_id="g0002", rating="skip", rater="anna"))
     assert shown() == ("", [])
     events.append(RatingUndone(group_id="g0002"))
-    assert shown() == (one, [one])
+    assert shown() == (single, [single])
     events.append(GroupClosed(group_id="g0002", phase="ABORTED", cause="x"))
     assert shown() == ("", [])
 
