@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import signal
 from collections.abc import Iterable
 from typing import Any
 
@@ -106,3 +107,11 @@ def ago(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m ago"
     return f"{whole // 3600}h ago" if whole < 48 * 3600 else f"{whole // 86400}d ago"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as `SIGKILL`; `signal 99` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -28,7 +28,7 @@ from ajet_swarm.client.episode import Episode
 from ajet_swarm.client.synchronous import SwarmClient
 from ajet_swarm.common.errors import AjetError
 from ajet_swarm.common.secrets import redact
-from ajet_swarm.common.text import one_line, plain
+from ajet_swarm.common.text import one_line, plain, signal_name
 from ajet_swarm.debug.agent import RUN, run_folder
 from ajet_swarm.debug.trace import RecordedCall, RecordingRelay
 from ajet_swarm.protocol.errors import SwarmError
@@ -91,8 +91,7 @@ class AgentProcess:
         code = self._process.wait()
         how = f"ended itself (exit code {code}, as with os._exit({code}))"
         if code < 0:
-            known = -code in set(signal.Signals)
-            how = f"was ended by {signal.Signals(-code).name if known else f'signal {-code}'}"
+            how = f"was ended by {signal_name(-code)}"
         return {"trouble": f"the program {how} {when}\n"}
 
     def __enter__(self) -> Self:

@@ -1,10 +1,8 @@
 """Texts for the causes that the proxy records as short wire names."""
 
-import contextlib
-import signal
 from collections.abc import Sequence
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, signal_name
 from core.events import GroupClosed, Part, PartFigures
 from core.events.causes import AllExpired, NoAnswers, NoEpisodes, NotAllTaken, read_cause
 from core.state import Group
@@ -116,9 +114,7 @@ def exit_text(code: int | None) -> str:
         return "exited unexpectedly"
     if code >= 0:
         return f"ended with exit code {code}"
-    with contextlib.suppress(ValueError):
-        return f"killed by {signal.Signals(-code).name}"
-    return f"killed by signal {-code}"
+    return f"killed by {signal_name(-code)}"
 
 
 def worse_words(parts: Sequence[PartFigures]) -> str:

@@ -3,6 +3,7 @@
 Methods import numpy only when they need it, so that the server starts without it.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,8 @@ class TinyCheckpoints(CheckpointFolder):
         base = _shipped()
         from engine.policy.weights import WeightStore
 
-        store = WeightStore(self.directory)
-        try:
+        with closing(WeightStore(self.directory)) as store:
             store.import_weights(name, data, base)
-        finally:
-            store.close()
 
 
 def _shipped() -> "Base":

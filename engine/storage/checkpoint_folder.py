@@ -1,6 +1,7 @@
 """Checkpoints of one folder: list, save, restore and prune; independent of what they contain."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -41,20 +42,15 @@ class CheckpointFolder:
     def save(self, name: str) -> None:
         """Copy the saved policy to a name."""
         digest = self._digest()
-        self._with_store(lambda store: store.copy_latest(name, digest))
+        with closing(CheckpointStore(self.directory)) as store:
+            store.copy_latest(name, digest)
 
     def restore(self, name: str) -> None:
         """Make a checkpoint the state to continue from."""
         digest = "" if name == BASE_NAME else self._digest()
-        self._with_store(lambda store: store.restore(name, digest))
+        with closing(CheckpointStore(self.directory)) as store:
+            store.restore(name, digest)
 
     def model(self) -> Mapping[str, Any] | None:
         """Return None: the program contains the base model."""
         return None
-
-    def _with_store(self, work: Callable[[CheckpointStore], None]) -> None:
-        store = CheckpointStore(self.directory)
-        try:
-            work(store)
-        finally:
-            store.close()

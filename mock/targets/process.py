@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import psutil
 
-from ajet_swarm.common.text import one_line
+from ajet_swarm.common.text import one_line, signal_name
 from mock.targets.answers import NoAnswer
 from mock.targets.base import OUTPUT_CAP, TargetBase
 from mock.targets.question import Answer, Patience, Question, Unreachable
@@ -60,9 +60,7 @@ class ProcessResult:
         """Exit code or signal as text."""
         if self.code >= 0:
             return f"ended with code {self.code}"
-        with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(-self.code).name}"
-        return f"was killed by signal {-self.code}"
+        return f"was killed by {signal_name(-self.code)}"
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -20,13 +20,7 @@ from ajet_swarm.runtime import SYSTEM, Runtime
 from core.events import Event, Part
 from core.plugins import REWARD_PARTS, Plugins
 from core.whole_file import read_small
-from proxy.rewards.source import (
-    Abstention,
-    GroupContext,
-    Listener,
-    RequestReport,
-    SourceHealth,
-)
+from proxy.rewards.source import Abstention, GroupContext, Service
 from proxy.rewards.text import Reading
 
 ENTRY_POINTS = REWARD_PARTS
@@ -170,7 +164,7 @@ def each_by(function: Callable[..., PartValue | None]) -> "PartFactory":
     return scored_by(score)
 
 
-class SlowPart(Protocol):
+class SlowPart(Service, Protocol):
     """A part that waits for a process or a server.
 
     Optional attributes, besides those of `GroupPart`:
@@ -191,33 +185,6 @@ class SlowPart(Protocol):
         Raises:
             PartAbstained: the part cannot score the group.
         """
-        ...
-
-    async def start(self) -> None:
-        """Start; return soon even if it takes longer until the part can score."""
-        ...
-
-    async def close(self) -> None:
-        """Release every process, connection and file."""
-        ...
-
-    def health(self) -> SourceHealth:
-        """Return the present health; its `version` covers all but settings and code."""
-        ...
-
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the loop at every change of health; return a function to remove it."""
-        ...
-
-
-@runtime_checkable
-class ObservesRequests(Protocol):
-    """A slow part that is notified of requests before any episode is claimed."""
-
-    async def request(
-        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
-    ) -> RequestReport:
-        """See `RewardSource.request`."""
         ...
 
 
@@ -304,6 +271,8 @@ class PartKind(msgspec.Struct, frozen=True):
     """Whether its parts are gates by default."""
     slow: bool = False
     """Whether it makes parts that wait (`SlowPart`)."""
+    ascending: tuple[str, str] | None = None
+    """Two numbers of the settings, of which the first must be below the second."""
     relative: str = ""
     """What its value depends on besides query, answer and reference; empty for nothing else. Looks
     at the probe set leave such a part out."""
@@ -334,6 +303,11 @@ class PartKind(msgspec.Struct, frozen=True):
         if faults:
             first, *others = faults
             raise SettingError(first.field, first.what, first.todo, others) from first
+        if self.ascending is not None:
+            low, high = self.ascending
+            if not checked[low] < checked[high]:
+                limit = f"`{high}` {checked[high]:g} must be above `{low}` {checked[low]:g}"
+                raise SettingError(high, limit)
         return self.make(name, checked, where)
 
 
@@ -404,7 +378,6 @@ class _Kinds(Mapping[str, PartKind]):
     """All kinds by name, each imported on first use; built-in names take precedence."""
 
     def __init__(self) -> None:
-        self._built_in: dict[str, PartKind] = {}
         self.plugins = PLUGINS
 
     def __getitem__(self, name: str) -> PartKind:
@@ -416,12 +389,9 @@ class _Kinds(Mapping[str, PartKind]):
         """
         if name not in BUILT_IN:
             return self.plugins.load(name)
-        kind = self._built_in.get(name)
-        if kind is None:
-            module, _, constant = BUILT_IN[name].partition(":")
-            kind = getattr(importlib.import_module(f"proxy.rewards.{module}"), constant)
-            assert isinstance(kind, PartKind)
-            self._built_in[name] = kind
+        module, _, constant = BUILT_IN[name].partition(":")
+        kind = getattr(importlib.import_module(f"proxy.rewards.{module}"), constant)
+        assert isinstance(kind, PartKind)
         return kind
 
     def __iter__(self) -> Iterator[str]:

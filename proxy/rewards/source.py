@@ -8,7 +8,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -113,7 +113,42 @@ class SourceHealth(msgspec.Struct, frozen=True):
     """Name of the part that the newest code is waiting for; empty when it waits for none."""
 
 
-class RewardSource(Protocol):
+class Service(Protocol):
+    """What runs between `start` and `close` and has a health: a source, or a part that waits."""
+
+    async def start(self) -> None:
+        """Start; return soon even if it takes longer until it can score."""
+        ...
+
+    async def close(self) -> None:
+        """Release every process, connection and file."""
+        ...
+
+    def health(self) -> SourceHealth:
+        """Return the present health; a part's `version` covers all but settings and code."""
+        ...
+
+    def add_listener(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` on the loop at every change of health or version.
+
+        Returns:
+            A function that removes the listener.
+        """
+        ...
+
+
+@runtime_checkable
+class ObservesRequests(Protocol):
+    """A source or a slow part that is notified of requests before any episode is claimed."""
+
+    async def request(
+        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
+    ) -> RequestReport:
+        """Notify it of a new request; never raises."""
+        ...
+
+
+class RewardSource(Service, ObservesRequests, Protocol):
     """A source of rewards for whole groups."""
 
     @property
@@ -126,34 +161,8 @@ class RewardSource(Protocol):
         """Hash of everything that determines the rewards; empty while no version scores."""
         ...
 
-    async def start(self) -> None:
-        """Start; return soon even if loading takes longer."""
-        ...
-
-    async def close(self) -> None:
-        """Release every process and file."""
-        ...
-
-    async def request(
-        self, request_id: str, task_id: str, query: str, metadata: Mapping[str, Any]
-    ) -> RequestReport:
-        """Notify the source of a new request before any episode is claimed; never raises."""
-        ...
-
     async def score(self, ctx: GroupContext) -> ScoreSheet:
         """Score one group. A failure is an abstention; only `CancelledError` is raised."""
-        ...
-
-    def health(self) -> SourceHealth:
-        """Return the present health."""
-        ...
-
-    def add_listener(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` on the loop at every change of health or version.
-
-        Returns:
-            A function that removes the listener.
-        """
         ...
 
 

@@ -18,7 +18,7 @@ from core.settings import Settings
 from proxy.rewards.hooks.functions import REWARD, HookFunctions, checked_rewards
 from proxy.rewards.hooks.tutorials import EpisodeResult, install_shim
 from proxy.rewards.model.file import make
-from proxy.rewards.model.spec import Column, PartSpec, RewardModel, Weigher
+from proxy.rewards.model.spec import PartSpec, RewardModel, Weigher
 from proxy.rewards.part import (
     NeedsEnvironment,
     PartEnvironment,
@@ -27,8 +27,7 @@ from proxy.rewards.part import (
     PartValues,
 )
 from proxy.rewards.rescore.cases import Case
-from proxy.rewards.rescore.rescorer import RewardChoice, hooks_of, model_of
-from proxy.rewards.select import hook_model
+from proxy.rewards.rescore.rescorer import RewardChoice, model_of
 from proxy.rewards.source import GroupContext
 from proxy.rewards.text import content_stems, read
 
@@ -69,11 +68,7 @@ def debug(home: Home, settings: Settings, choice: RewardChoice, case: Case) -> i
         AjetError: the rewards do not load.
     """
     debugger = Debugger()
-    hooks = hooks_of(settings, choice)
-    if hooks is not None and not choice.weights:
-        model, folder = hook_model(hooks), hooks
-    else:
-        model, folder = model_of(home, settings, choice)
+    model, folder = model_of(home, settings, choice)
     try:
         rewards = _rewards(debugger, model, folder, case.context, home, settings)
     except bdb.BdbQuit:
@@ -128,9 +123,9 @@ def _rewards(
     readings = [read(answer) for answer in context.answers]
     part_input = PartInput(context, readings, content_stems(context.query))
     custom = {part.name for part in model.active if _is_custom(part)}
-    columns: list[Column] = []
+    columns: list[PartValues] = []
     for spec in model.active:
-        column: Column
+        column: PartValues
         if spec.kind == "hook":
             values = _hook(debugger, folder / str(spec.settings["folder"]), context)
             column = [PartValue(value) for value in values]
@@ -140,7 +135,7 @@ def _rewards(
                 part.place(PartEnvironment(home.root, settings.reward_limit))
             function = getattr(part, "function", part.score)
             stop = function if not custom or spec.name in custom else None
-            column = cast(Column, debugger.call(stop, partial(_score, part, part_input)))
+            column = cast(PartValues, debugger.call(stop, partial(_score, part, part_input)))
         columns.append(column)
         shown = "does not apply"
         if column is not None:

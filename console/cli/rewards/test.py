@@ -159,11 +159,9 @@ def _ask_about_calls(
         UsageError: there are judges, and standard input is not a terminal.
         Declined: the operator says no.
     """
-    from proxy.rewards.rescore.rescorer import hooks_of, model_of
+    from proxy.rewards.rescore.rescorer import model_of
 
     try:
-        if hooks_of(settings, choice) is not None:
-            return
         model, _ = model_of(home, settings, choice)
     except AjetError:  # the rewards do not load: the test reports each fault on its own line
         return

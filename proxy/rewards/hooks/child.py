@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ajet_swarm.common.tasks import Tasks
+from ajet_swarm.common.text import signal_name
 from proxy.rewards.hooks.protocol import (
     CancelCall,
     Failed,
@@ -345,10 +346,7 @@ def _how(code: int) -> str:
     """Return how a process ended, from its return code."""
     if code >= 0:
         return f"exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
+    name = signal_name(-code)
     hint = ": perhaps the system ran out of memory" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}"
 

@@ -136,11 +136,9 @@ class Judge(Reporting):
         """
         client = await self._connected()
         try:
-            listed = await client.models()
-            model = self._model or next(iter(listed or ()), "")
-            if not model:
-                raise JudgeFault("it lists no model", "Name one with `model`")
-            if model not in (listed or ()):
+            listed = await client.models() or []
+            model = self._model or _first(listed)
+            if model not in listed:
                 await client.ask(model, _TEST_PROMPT, winner_schema(), "probe")
         except JudgeFault as fault:
             fault.text = f"the judge at {client.url} fails: {fault.text}"
@@ -202,10 +200,7 @@ class Judge(Reporting):
         try:
             client = await self._connected()
             if not self._model:
-                listed = await client.models()
-                if not listed:
-                    raise JudgeFault("it lists no model", "Name one with `model`")
-                self._model = listed[0]
+                self._model = _first(await client.models() or [])
                 self._refresh()
         except JudgeFault as fault:
             raise PartAbstained(f"the judge cannot be used: {fault.cause}") from None
@@ -271,6 +266,17 @@ class Judge(Reporting):
         return hashlib.sha256(what.encode()).hexdigest()[:12]
 
 
+def _first(models: list[str]) -> str:
+    """Return the model that is used when none is named.
+
+    Raises:
+        JudgeFault: there is none.
+    """
+    if not models:
+        raise JudgeFault("it lists no model", "Name one with `model`")
+    return models[0]
+
+
 @functools.cache
 def _code_hash() -> str:
     """Return the hash of the files that build prompts and read replies."""
@@ -297,5 +303,6 @@ JUDGE = PartKind(
     "Score of a language model by a rubric",
     SETTINGS,
     slow=True,
+    ascending=("low", "high"),
     relative="a judge costs calls, and may compare the answers of a group",
 )

@@ -163,8 +163,6 @@ def options(name: str, values: Mapping[str, Any]) -> Options:
     Raises:
         SettingError: the settings contradict each other, or the rubric cannot be read.
     """
-    if not values["low"] < values["high"]:
-        raise SettingError("high", "`high` must be above `low`")
     if values["key_env"] is not None and values["key_file"] is not None:
         raise SettingError("key_file", "`key_env` and `key_file` exclude each other")
     _check_variable(values["key_env"])

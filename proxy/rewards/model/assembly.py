@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import hashlib
 import inspect
 import logging
@@ -31,14 +30,19 @@ from proxy.rewards.part import (
     AnyPart,
     GroupPart,
     NeedsEnvironment,
-    ObservesRequests,
     PartAbstained,
     PartEnvironment,
     PartInput,
     PartValues,
     SlowPart,
 )
-from proxy.rewards.source import Abstention, GroupContext, Score, extra_seconds_of
+from proxy.rewards.source import (
+    Abstention,
+    GroupContext,
+    ObservesRequests,
+    Score,
+    extra_seconds_of,
+)
 from proxy.rewards.text import content_stems, read
 
 log = logging.getLogger(__name__)
@@ -283,7 +287,6 @@ class Assembly:
             return fault_of("model", error)
 
 
-@functools.lru_cache(maxsize=64)
 def _version_of(versions: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(versions).encode()).hexdigest()[:12]
 

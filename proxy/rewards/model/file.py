@@ -89,11 +89,6 @@ class ModelFault(FileFault):
         text = f"{self.field}: {self.what}" if self.field else self.what
         return f"{text}. {self.todo}" if self.todo else text
 
-    @property
-    def all(self) -> tuple["ModelFault", ...]:
-        """This fault and the others."""
-        return (self, *self.more)
-
 
 @functools.cache
 def default_model() -> RewardModel:

@@ -24,10 +24,11 @@ from proxy.rewards.files import Stamp, settled, stamp
 from proxy.rewards.model.assembly import Assembly, LivePart, fault_of
 from proxy.rewards.model.file import DEFAULT_TEXT, ModelFault, default_model, load, parse, read
 from proxy.rewards.model.spec import RewardModel
-from proxy.rewards.part import ObservesRequests, PartEnvironment, PartInput, SlowPart
+from proxy.rewards.part import PartEnvironment, PartInput, SlowPart
 from proxy.rewards.source import (
     Abstention,
     GroupContext,
+    ObservesRequests,
     Reporting,
     RequestReport,
     RewardSource,

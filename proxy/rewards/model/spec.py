@@ -8,7 +8,7 @@ import msgspec
 
 from core.events import Part
 from core.scoring.advantage import REWARD_LIMIT, RewardError, usable
-from proxy.rewards.part import PartValue
+from proxy.rewards.part import PartValues
 from proxy.rewards.source import Score
 
 _LOWEST = -REWARD_LIMIT
@@ -62,10 +62,6 @@ class NothingApplies(Exception):
     """No part with a weight applies to an answer."""
 
 
-Column = Sequence[PartValue | None] | None
-"""The values of one part for all answers; None when it does not apply to the group."""
-
-
 class Weigher:
     """Turns the values of the parts into rewards: all of a model's arithmetic."""
 
@@ -77,7 +73,7 @@ class Weigher:
         self._weights: dict[tuple[bool, ...], list[float]] = {}
         """Weight of each part, by the set of parts that apply."""
 
-    def scores(self, indices: Sequence[int], columns: Sequence[Column]) -> tuple[Score, ...]:
+    def scores(self, indices: Sequence[int], columns: Sequence[PartValues]) -> tuple[Score, ...]:
         """Return the rewards of a group, with their parts.
 
         Args:

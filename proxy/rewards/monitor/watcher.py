@@ -54,12 +54,7 @@ Outlier = tuple[str, int, float, float]
 class _GroupRewards(NamedTuple):
     """The rewards of one group."""
 
-    n: int
-    total: float
-    squares: float
-    low: float
-    high: float
-    differ: bool
+    values: Sequence[float]
     has_outlier: bool
 
 
@@ -73,22 +68,23 @@ class RewardDistribution:
     @property
     def count(self) -> int:
         """Number of rewards in the window."""
-        return sum(row.n for row in self._rows)
+        return len(_values(self._rows))
 
     @property
     def mean(self) -> float:
         """Their mean; 0 without rewards."""
-        return _mean_and_deviation(self._rows)[0]
+        return _mean_and_deviation(_values(self._rows))[0]
 
     @property
     def std(self) -> float:
         """Their population standard deviation."""
-        return _mean_and_deviation(self._rows)[1]
+        return _mean_and_deviation(_values(self._rows))[1]
 
     @property
     def span(self) -> tuple[float, float]:
         """Their minimum and maximum; 0 and 0 without rewards."""
-        return _span(self._rows) if self._rows else (0.0, 0.0)
+        values = _values(self._rows) or [0.0]
+        return min(values), max(values)
 
     def take(
         self, group_id: str, rewards: Sequence[tuple[int, float]], fixed_rule: bool = False
@@ -110,11 +106,7 @@ class RewardDistribution:
         if not (fixed_rule and low >= 0.0 and high <= 1.0):
             outliers = self._outliers(group_id, rewards, low, high)
             self.outliers.extend(outliers)
-        squares = sum([value * value for value in values])
-        differ = not is_dead(values)
-        self._rows.append(
-            _GroupRewards(len(values), sum(values), squares, low, high, differ, bool(outliers))
-        )
+        self._rows.append(_GroupRewards(values, bool(outliers)))
         return bool(outliers)
 
     def _outliers(
@@ -127,8 +119,8 @@ class RewardDistribution:
         that ordinary groups have had too is just a bad or good answer: where rewards range from 0
         to 1 with a mean near 1, a 0 is far from the mean but not unusual.
         """
-        signal = [row for row in self._rows if row.differ]
-        if sum(row.n for row in signal) < MIN_REWARDS:
+        signal = _values(row for row in self._rows if not is_dead(row.values))
+        if len(signal) < MIN_REWARDS:
             return []
         mean, std = _mean_and_deviation(signal)
         limit = FAR
@@ -137,8 +129,8 @@ class RewardDistribution:
             if len(rewards) < 4 or high - low < LONE * std / 2:
                 return []
             limit, distances = LONE, _distances_from_others(rewards, std)
-        ordinary = [row for row in self._rows if not row.has_outlier]
-        least, most = _span(ordinary) if ordinary else (math.inf, -math.inf)
+        ordinary = _values(row for row in self._rows if not row.has_outlier)
+        least, most = min(ordinary, default=math.inf), max(ordinary, default=-math.inf)
         return [
             (group_id, index, value, distance)
             for index, value, distance in distances
@@ -162,18 +154,16 @@ class RewardDistribution:
         )
 
 
-def _mean_and_deviation(rows: Iterable[_GroupRewards]) -> tuple[float, float]:
+def _values(rows: Iterable[_GroupRewards]) -> list[float]:
+    return [value for row in rows for value in row.values]
+
+
+def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     """Return mean and population standard deviation; 0 and 0 without rewards."""
-    n, total, squares = 0, 0.0, 0.0
-    for row in rows:
-        n, total, squares = n + row.n, total + row.total, squares + row.squares
-    mean = total / n if n else 0.0
-    return mean, math.sqrt(max(squares / n - mean * mean, 0.0)) if n else 0.0
-
-
-def _span(rows: Iterable[_GroupRewards]) -> tuple[float, float]:
-    lows, highs = zip(*[(row.low, row.high) for row in rows], strict=True)
-    return min(lows), max(highs)
+    if not values:
+        return 0.0, 0.0
+    mean = math.fsum(values) / len(values)
+    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def _distances_from_others(
@@ -184,15 +174,10 @@ def _distances_from_others(
     The deviation of the others counts as at least half the run's: three rewards that are alike by
     chance would make any fourth an outlier.
     """
-    n = len(rewards) - 1
-    total = sum(value for _, value in rewards)
-    squares = sum(value * value for _, value in rewards)
     distances = []
     for index, value in rewards:
-        mean = (total - value) / n
-        spread = max((squares - value * value) / n - mean * mean, 0.0)
-        std = max(math.sqrt(spread), run_std / 2, 1e-9)
-        distances.append((index, value, (value - mean) / std))
+        mean, std = _mean_and_deviation([reward for other, reward in rewards if other != index])
+        distances.append((index, value, (value - mean) / max(std, run_std / 2, 1e-9)))
     return distances
 
 

@@ -2,21 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from proxy.rewards.part import (
-    FunctionPart,
-    PartInput,
-    PartKind,
-    PartValue,
-    Setting,
-    SettingError,
-    each_by,
-    scored_by,
-)
+from proxy.rewards.part import PartInput, PartKind, PartValue, Setting, each_by, scored_by
 from proxy.rewards.parts.expected_answer import expected_answer
 from proxy.rewards.text import Reading
 
@@ -48,13 +38,6 @@ def latency(group: PartInput, good: float, bad: float) -> list[PartValue]:
         )
         for answer in group.context.answers
     ]
-
-
-def _latency(name: str, settings: Mapping[str, Any], where: Path) -> FunctionPart:
-    good, bad = settings["good"], settings["bad"]
-    if good >= bad:
-        raise SettingError("bad", f"`bad` {bad:g} is not above `good` {good:g}")
-    return FunctionPart(latency, settings)
 
 
 def code(group: PartInput) -> list[PartValue] | None:
@@ -163,12 +146,13 @@ FINISHED = PartKind(
     gate=True,
 )
 LATENCY = PartKind(
-    _latency,
+    scored_by(latency),
     "1 for an answer within `good` seconds, 0 from `bad` seconds on",
     {
         "good": Setting("number", 2.0, "seconds up to which the value is 1", 0),
         "bad": Setting("number", 30.0, "seconds from which the value is 0", 0),
     },
+    ascending=("good", "bad"),
     relative="it depends on the load of the server",
 )
 CODE = PartKind(

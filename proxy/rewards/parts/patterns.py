@@ -16,7 +16,7 @@ import re._constants as sre  # type: ignore[import-not-found]  # the parsed form
 import re._parser as parser  # type: ignore[import-not-found]  # the same
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -135,24 +135,23 @@ def _is_exponential(tree: Any, inside: bool) -> bool:
             if _is_exponential(inner, inside or unlimited):
                 return True
         elif (inside and kind is sre.BRANCH) or any(
-            _is_exponential(inner, inside) for inner in _inner(kind, argument)
+            _is_exponential(inner, inside) for inner in _INNER.get(kind, _none)(argument)
         ):
             return True
     return False
 
 
-def _inner(kind: Any, argument: Any) -> list[Any]:
-    """Return the expressions inside one that is not a backtracking repeat."""
-    if kind is sre.SUBPATTERN:
-        return [argument[-1]]
-    if kind is sre.BRANCH:
-        return list(argument[1])
-    if kind in (sre.ASSERT, sre.ASSERT_NOT):
-        return [argument[1]]
-    if kind is sre.GROUPREF_EXISTS:
-        return [branch for branch in argument[1:] if branch is not None]
-    if kind is sre.ATOMIC_GROUP:
-        return [argument]
-    if kind is sre.POSSESSIVE_REPEAT:
-        return [argument[2]]
+def _none(argument: Any) -> list[Any]:
     return []
+
+
+_INNER: Mapping[Any, Callable[[Any], list[Any]]] = {
+    sre.SUBPATTERN: lambda argument: [argument[-1]],
+    sre.BRANCH: lambda argument: list(argument[1]),
+    sre.ASSERT: lambda argument: [argument[1]],
+    sre.ASSERT_NOT: lambda argument: [argument[1]],
+    sre.GROUPREF_EXISTS: lambda argument: [*filter(None, argument[1:])],
+    sre.ATOMIC_GROUP: lambda argument: [argument],
+    sre.POSSESSIVE_REPEAT: lambda argument: [argument[2]],
+}
+"""Kind of an expression that is not a backtracking repeat -> the expressions inside it."""

@@ -9,7 +9,9 @@ A keyword is a rule of `_RULES`: the form of its argument, the type of value tha
 a function that returns the fault of such a value, empty if it is valid.
 """
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -197,56 +199,58 @@ def _equal(first: Any, second: Any) -> bool:
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
-def _properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
-    for name, schema in schemas.items():
-        if name in value and (fault := whole.fault(value[name], schema)):
-            return f"{name}: {fault}"
-    return ""
+Inner = Iterator[tuple[str, Any, Any]]
+"""Name, value and schema of each part of a value that a keyword checks."""
 
 
-def _pattern_properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
-    for name in value:
-        for expression, schema in schemas.items():
-            if whole.matches(expression, name) and (fault := whole.fault(value[name], schema)):
-                return f"{name:.40}: {fault}"
-    return ""
+def _each(
+    form: str, applies_to: str, inner: Callable[[Schema, Any, Any, Mapping[str, Any]], Inner]
+) -> _Rule:
+    """Return the rule of a keyword that checks parts of a value by schemas of their own."""
+
+    def fault(whole: Schema, value: Any, argument: Any, part: Mapping[str, Any]) -> str:
+        for name, item, schema in inner(whole, value, argument, part):
+            if found := whole.fault(item, schema):
+                return f"{name}: {found}"
+        return ""
+
+    return _Rule(form, applies_to, fault)
 
 
-def _additional(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
+def _properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> Inner:
+    return ((name, value[name], schemas[name]) for name in schemas if name in value)
+
+
+def _pattern_properties(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> Inner:
+    for name, expression in itertools.product(value, schemas):
+        if whole.matches(expression, name):
+            yield f"{name:.40}", value[name], schemas[expression]
+
+
+def _additional(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> Inner:
     known, expressions = part.get("properties", ()), part.get("patternProperties", ())
     for name in value:
-        if name in known or any(whole.matches(expression, name) for expression in expressions):
-            continue
-        if fault := whole.fault(value[name], schema):
-            return f"{name:.40}: {fault}"
-    return ""
+        if name not in known and not any(whole.matches(other, name) for other in expressions):
+            yield f"{name:.40}", value[name], schema
 
 
-def _property_names(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
-    for name in value:
-        if fault := whole.fault(name, schema):
-            return f"name {name:.40}: {fault}"
-    return ""
+def _property_names(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> Inner:
+    return ((f"name {name:.40}", name, schema) for name in value)
+
+
+def _items(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> Inner:
+    """Yield the items after those of `prefixItems`."""
+    first = len(part.get("prefixItems", ()))
+    return ((f"item {place}", item, schema) for place, item in enumerate(value[first:], first + 1))
+
+
+def _prefix_items(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> Inner:
+    pairs = enumerate(zip(value, schemas, strict=False), 1)
+    return ((f"item {place}", *pair) for place, pair in pairs)
 
 
 def _required(whole: Schema, value: Any, names: Any, part: Mapping[str, Any]) -> str:
     return next((f"{name} is missing" for name in names if name not in value), "")
-
-
-def _items(whole: Schema, value: Any, schema: Any, part: Mapping[str, Any]) -> str:
-    """Check the items after those of `prefixItems`."""
-    first = len(part.get("prefixItems", ()))
-    for place, item in enumerate(value[first:], first + 1):
-        if fault := whole.fault(item, schema):
-            return f"item {place}: {fault}"
-    return ""
-
-
-def _prefix_items(whole: Schema, value: Any, schemas: Any, part: Mapping[str, Any]) -> str:
-    for place, (schema, item) in enumerate(zip(schemas, value, strict=False), 1):
-        if fault := whole.fault(item, schema):
-            return f"item {place}: {fault}"
-    return ""
 
 
 def _unique(whole: Schema, value: Any, wanted: Any, part: Mapping[str, Any]) -> str:
@@ -292,41 +296,33 @@ def _bound(
     )
 
 
-def _at_least(size: float, limit: float) -> bool:
-    return size >= limit
-
-
-def _at_most(size: float, limit: float) -> bool:
-    return size <= limit
-
-
 _RULES: Mapping[str, _Rule] = {
     "type": _Rule("types", "", _of_type),
     "enum": _Rule("list", "", _enum),
     "const": _Rule("anything", "", _const),
-    "properties": _Rule("schemas by name", "object", _properties),
-    "additionalProperties": _Rule("schema", "object", _additional),
+    "properties": _each("schemas by name", "object", _properties),
+    "additionalProperties": _each("schema", "object", _additional),
     "required": _Rule("names", "object", _required),
-    "items": _Rule("schema", "array", _items),
-    "prefixItems": _Rule("schemas", "array", _prefix_items),
+    "items": _each("schema", "array", _items),
+    "prefixItems": _each("schemas", "array", _prefix_items),
     "$ref": _Rule("reference", "", lambda whole, value, name, part: whole.referred(value, name)),
     "$defs": _Rule("schemas by name", "", lambda whole, value, schemas, part: ""),
     "definitions": _Rule("schemas by name", "", lambda whole, value, schemas, part: ""),
-    "patternProperties": _Rule("schemas by pattern", "object", _pattern_properties),
-    "propertyNames": _Rule("schema", "object", _property_names),
+    "patternProperties": _each("schemas by pattern", "object", _pattern_properties),
+    "propertyNames": _each("schema", "object", _property_names),
     "multipleOf": _Rule("number", "number", _multiple),
     "uniqueItems": _Rule("anything", "array", _unique),
     "pattern": _Rule("pattern", "string", _matches),
-    "minimum": _bound("number", _at_least, "below", float),
-    "maximum": _bound("number", _at_most, "above", float),
-    "exclusiveMinimum": _bound("number", lambda a, b: a > b, "not above", float),
-    "exclusiveMaximum": _bound("number", lambda a, b: a < b, "not below", float),
-    "minLength": _bound("string", _at_least, "characters: fewer than"),
-    "maxLength": _bound("string", _at_most, "characters: more than"),
-    "minItems": _bound("array", _at_least, "items: fewer than"),
-    "maxItems": _bound("array", _at_most, "items: more than"),
-    "minProperties": _bound("object", _at_least, "entries: fewer than"),
-    "maxProperties": _bound("object", _at_most, "entries: more than"),
+    "minimum": _bound("number", operator.ge, "below", float),
+    "maximum": _bound("number", operator.le, "above", float),
+    "exclusiveMinimum": _bound("number", operator.gt, "not above", float),
+    "exclusiveMaximum": _bound("number", operator.lt, "not below", float),
+    "minLength": _bound("string", operator.ge, "characters: fewer than"),
+    "maxLength": _bound("string", operator.le, "characters: more than"),
+    "minItems": _bound("array", operator.ge, "items: fewer than"),
+    "maxItems": _bound("array", operator.le, "items: more than"),
+    "minProperties": _bound("object", operator.ge, "entries: fewer than"),
+    "maxProperties": _bound("object", operator.le, "entries: more than"),
     "allOf": _count(lambda fits, whole: fits == whole, "fits too few"),
     "anyOf": _count(lambda fits, whole: fits > 0, "fits none"),
     "oneOf": _count(lambda fits, whole: fits == 1, "fits more than one"),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from proxy.rewards.part import (
-    AnyPart,
     FunctionPart,
     PartInput,
     PartKind,
@@ -65,11 +64,8 @@ def _length_value(count: int, low: float, high: float, width: float, fits: str) 
     """Return the value of `count` words; `fits` names the range that the query implies, if any."""
     if count == 0:
         return PartValue(0.0, "no words")
-    value = 1.0
-    if count < low:
-        value = math.exp(-0.5 * (math.log(count / low) / width) ** 2)
-    elif count > high:
-        value = math.exp(-0.5 * (math.log(count / high) / width) ** 2)
+    nearest = min(max(count, low), high)
+    value = math.exp(-0.5 * (math.log(count / nearest) / width) ** 2)
     if fits and high > low:
         middle, half = 0.5 * math.log(low * high), 0.5 * math.log(high / low)
         distance = min(1.0, abs(math.log(count) - middle) / half)
@@ -177,20 +173,11 @@ def shared_most(readings: Sequence[Reading]) -> list[tuple[int, int]]:
 
 def among_siblings(readings: Sequence[Reading]) -> list[PartValue]:
     """Return 1 minus the largest share of an answer's trigrams that one sibling has too."""
-    if len(readings) == 1:
-        return [_ALONE if readings[0].grams else _NO_WORDS]
-    values = []
-    for reading, (shared, nearest) in zip(readings, shared_most(readings), strict=True):
-        size = len(reading.grams)
-        if not size:
-            values.append(_NO_WORDS)
-        elif nearest < 0:
-            values.append(_ALONE)
-        else:
-            share = shared / size
-            reason = f"{share:.0%} shared with candidate {nearest + 1}"
-            values.append(PartValue(1.0 - share, reason))
-    return values
+    most = shared_most(readings)
+    return [
+        _new_share(reading, shared, f"candidate {nearest + 1}", _ALONE)
+        for reading, (shared, nearest) in zip(readings, most, strict=True)
+    ]
 
 
 def against_history(
@@ -200,14 +187,17 @@ def against_history(
     values = []
     for reading in readings:
         own = reading.grams
-        if not own:
-            values.append(_NO_WORDS)
-            continue
         shared = max([len(own & grams) for grams in recent if not own.isdisjoint(grams)], default=0)
-        share = shared / len(own)
-        reason = f"{share:.0%} shared with a recent winner"
-        values.append(PartValue(1.0 - share, reason) if shared else _NEW)
+        values.append(_new_share(reading, shared, "a recent winner", _NEW))
     return values
+
+
+def _new_share(reading: Reading, shared: int, other: str, alone: PartValue) -> PartValue:
+    """Return the value of an answer of which another one has so many trigrams too."""
+    if not shared:
+        return alone if reading.grams else _NO_WORDS
+    share = shared / len(reading.grams)
+    return PartValue(1.0 - share, f"{share:.0%} shared with {other}")
 
 
 def diversity(group: PartInput, against: str, by_query: bool) -> list[PartValue] | None:
@@ -274,21 +264,15 @@ def repetition(reading: Reading, closes: float, shut: float) -> PartValue:
     return PartValue(min(1.0, max(0.0, value)), f"{repeated:.0%} of the phrases are repeats")
 
 
-def _repetition(name: str, settings: Mapping[str, Any], where: Path) -> AnyPart:
-    closes, shut = settings["closes"], settings["shut"]
-    if closes >= shut:
-        raise SettingError("shut", f"`shut` {shut:g} is not above `closes` {closes:g}")
-    return each_by(repetition)(name, settings, where)
-
-
 REPETITION = PartKind(
-    _repetition,
+    each_by(repetition),
     "0 for an empty answer or a loop, by the share of repeated 4-grams",
     {
         "closes": Setting("number", 0.2, "share of repeats at which it starts to fall", 0, 1),
         "shut": Setting("number", 0.7, "share of repeats at which it reaches 0", 0, 1),
     },
     gate=True,
+    ascending=("closes", "shut"),
 )
 
 # --- language -----------------------------------------------------------------------------------

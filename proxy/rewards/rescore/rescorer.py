@@ -139,12 +139,8 @@ def _build(
         AjetError: the rewards do not load; lists all faults of a file.
     """
     environment = environment_of(home, settings, publish, runtime)
-    folder = hooks_of(settings, choice)
     try:
-        if folder is not None and not choice.weights:
-            model = hook_model(folder)
-        else:
-            model, _ = model_of(home, settings, choice)
+        model, _ = model_of(home, settings, choice)
         return ComposedSource(model=model, environment=environment)
     except ModelFault as fault:
         if fault.more:
@@ -174,23 +170,22 @@ def reweighed(model: RewardModel, weights: Mapping[str, float]) -> RewardModel:
     return msgspec.structs.replace(model, parts=tuple(parts.values()))
 
 
-def hooks_of(settings: Settings, choice: RewardChoice) -> Path | None:
-    """Return the hook folder that replaces the model; None if a model makes the reward."""
-    named = choice.hooks or ("" if choice.file else settings.rewards.hooks)
-    return Path(named).expanduser().absolute() if named else None
-
-
 def model_of(home: Home, settings: Settings, choice: RewardChoice) -> tuple[RewardModel, Path]:
     """Return the model to try, with changed weights, and the folder of its relative paths.
 
     Raises:
-        AjetError: a hook folder alone makes the reward, or the file is missing or invalid.
+        AjetError: weights are given where a hook folder alone makes the reward, or the file is
+            missing or invalid.
     """
-    if hooks_of(settings, choice) is not None:
+    hooks = choice.hooks or ("" if choice.file else settings.rewards.hooks)
+    if hooks and choice.weights:
         raise UsageError(
             "a hook folder alone makes the reward: there are no weights",
             todo="Name the folder in rewards.yaml: `mine: {kind: hook, folder: DIR}`",
         )
+    if hooks:
+        folder = Path(hooks).expanduser().absolute()
+        return hook_model(folder), folder
     named = choice.file or settings.rewards.file
     file = Path(named).expanduser().absolute() if named else home.root / NAME
     if named and not file.is_file():

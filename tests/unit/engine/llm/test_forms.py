@@ -1,19 +1,22 @@
 """`/v1/messages` and `/v1/responses`: read into a chat request and written back; ranges."""
 
+import copy
 import json
 from typing import Any
 
 import pytest
 
 from core.dialects.errors import ApiError
-from engine.interface import Completion
+from engine.interface import Completion, ToolCall
 from engine.llm.chat import ChatEncoder, ChatRequest, checked, read_chat, sampling_params
 from engine.llm.context_length import too_long
 from engine.llm.forms import MessagesEncoder, read_messages, read_responses
+from engine.routes.llm import _FORMS, Form
 from engine.server.job import Job
 from engine.server.lifecycle import EngineError
 from tests.support.engine.client import Driver
 from tests.support.proxy.llm_forms import ASK_MESSAGES, Event, bearer, draw_a_call, read
+from tests.unit.proxy.dialects.test_any_values import FULL, places, put
 
 OBJECT = {"type": "object"}
 ADD = {"type": "function", "function": {"name": "add", "parameters": OBJECT}}
@@ -373,3 +376,41 @@ def test_a_prompt_over_the_window_is_refused_in_vllms_words(
     refusal = too_long(4096, tokens, limit, named=named)
     over = "This model's maximum context length is 4096 tokens. However, "
     assert (refusal.status, str(refusal)) == (400, over + cause)
+
+
+NAMES = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+VALUES: tuple[Any, ...] = (None, True, -1, 1.5, 10**40, float("inf"), "", "x", [], {}, [{}], ["x"])
+ANSWERS = (
+    Completion("hello there", (1, 2), (3,), (-0.1,), "stop"),
+    Completion("", (1,), (3,), (-0.1,), "tool_calls", tool_calls=(ToolCall("f", "{"),)),
+)
+
+
+def exchange(form: Form, body: Any) -> None:
+    """Read and answer a request, or refuse it."""
+    try:
+        fields = checked(body)
+        request = form.read(fields)
+    except (ApiError, EngineError):
+        return
+    request.conversation()
+    request.offered_tools()
+    for completion in ANSWERS:
+        encoder = form.encoder("m", request, fields)
+        assert encoder.opening() + encoder.piece("x") + encoder.closing(completion)
+        assert encoder.whole(completion)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", _FORMS, ids=NAMES.values())
+def test_a_request_is_answered_or_refused(form: Form) -> None:
+    full = {**FULL[NAMES[form.path]][1], "ajetc_prompt": [1], "top_p": 1}
+    exchange(form, full)
+    for at in places(full):
+        for value in VALUES:
+            body = copy.deepcopy(full)
+            put(body, at, copy.deepcopy(value))
+            try:
+                exchange(form, body)
+            except Exception as error:
+                raise AssertionError(f"{at} as {value!r}") from error

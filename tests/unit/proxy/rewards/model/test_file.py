@@ -133,7 +133,7 @@ def test_all_faults_are_reported_at_once_each_with_its_place(file: Path) -> None
         (9, "parts.length.width"),
         (11, "recent"),
     ]
-    assert [(one.line, one.field) for one in caught.value.all] == places
+    assert [(fault.line, fault.field) for fault in (caught.value, *caught.value.more)] == places
     lines = str(caught.value).splitlines()
     assert [text.split(": ")[:2] for text in lines] == [
         [f"{file}:{line}", field] for line, field in places
