@@ -82,8 +82,8 @@ class Export:
         thread.start()
         thread.join(seconds)
         if thread.is_alive():  # the SDK sets the event that ends the pauses after 30 s only
-            self._spans.shutdown()
-            self._logs.shutdown()
+            self._spans.shutdown()  # type: ignore[no-untyped-call]
+            self._logs.shutdown()  # type: ignore[no-untyped-call]
 
     def _shut_down(self) -> None:
         self._tracers.shutdown()
