@@ -183,6 +183,12 @@ def looks(means: Sequence[float] = (0.44, 0.47, 0.51, 0.57, 0.62), step: int = 4
     ]
 
 
+def fallen_looks(outcome: str = "unknown") -> list[Event]:
+    """A probe set, its baseline, a saved look at step 86, and a last look that is below it."""
+    last = look("l2", 146, outcome=outcome, against_best=BELOW_BEST)
+    return [probe_set(), baseline(), look("l1", 86, checkpoint="progress-1"), last]
+
+
 def pair_rated(number: int, result: float | None = 1.0, **fields: Any) -> PairRated:
     """A vote on a pair of the newest look of the sample."""
     values: dict[str, Any] = {

@@ -28,7 +28,7 @@ from engine.torch.files import smollm2
 from engine.torch.files.check import ModelLoadError
 from engine.torch.files.smollm2 import ModelError, SmolFiles
 from engine.torch.options import TorchOptions
-from tests.support.checks import missing, present
+from tests.support.checks import missing
 from tests.support.commands.cli import Cli
 from tests.support.pty.text import TerminalText
 from tests.unit.engine.torch.files import stub_hub
@@ -41,8 +41,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineOptions]:
     """Options of the engines that would have run; packages, device and model are there."""
     options: list[EngineOptions] = []
 
-    def run(one: EngineOptions) -> int:
-        options.append(one)
+    def run(chosen: EngineOptions) -> int:
+        options.append(chosen)
         return 0
 
     monkeypatch.setattr(engine_main, "run", run)
@@ -58,33 +58,46 @@ def engine(home: Home, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys, "run", "engine")
 
 
-def test_every_option_reaches_the_engine(engine: Cli, started: list[EngineOptions]) -> None:
-    engine(
-        *("--backend", "torch", "--model", "Qwen/Qwen3-0.6B", "--device", "cuda:1"),
-        *("--dtype", "bfloat16", "--lora", "8", "--context", "8192", "--max-memory", "20"),
-    )
-    assert started[0].torch == TorchOptions(
-        model="Qwen/Qwen3-0.6B",
-        device="cuda:1",
-        dtype="bfloat16",
-        lora_rank=8,
-        context=8192,
-        max_memory=20.0,
-    )
+CONFIGURED = "engine: {backend: torch, model: org/name}\n"
 
 
-def test_without_options_numpy_trains_the_shipped_policy(
-    engine: Cli, started: list[EngineOptions]
+@pytest.mark.parametrize(
+    ("config", "line", "torch"),
+    [
+        ("", "", None),  # numpy trains the shipped policy
+        ("", "--backend torch", TorchOptions()),  # the model is that of the job
+        (
+            "",
+            "--backend torch --model Qwen/Qwen3-0.6B --device cuda:1 --dtype bfloat16 --lora 8"
+            " --context 8192 --max-memory 20",
+            TorchOptions(
+                model="Qwen/Qwen3-0.6B",
+                device="cuda:1",
+                dtype="bfloat16",
+                lora_rank=8,
+                context=8192,
+                max_memory=20.0,
+            ),
+        ),
+        (CONFIGURED, "", TorchOptions(model="org/name")),
+        (CONFIGURED, "--full", TorchOptions(model="org/name", full=True)),
+        (CONFIGURED, "--lora 8", TorchOptions(model="org/name", lora_rank=8)),
+        (CONFIGURED, "--backend numpy --model tiny", None),  # settings of torch have no effect
+    ],
+)
+def test_options_and_settings_reach_the_engine(
+    engine: Cli,
+    home: Home,
+    started: list[EngineOptions],
+    config: str,
+    line: str,
+    torch: TorchOptions | None,
 ) -> None:
-    engine()
-    assert (started[0].model, started[0].torch) == ("tiny", None)
-
-
-def test_torch_without_a_model_uses_that_of_the_job(
-    engine: Cli, started: list[EngineOptions]
-) -> None:
-    engine("--backend", "torch")
-    assert started[0].torch == TorchOptions()
+    if config:
+        home.config.write_text(config)
+    engine(*line.split())
+    assert started[0].torch == torch
+    assert torch or started[0].model == "tiny"
 
 
 def test_smollm2_on_torch_is_its_file_after_the_same_question(
@@ -144,32 +157,6 @@ def test_a_missing_package_is_reported_before_anything_starts(
     assert not started
 
 
-@pytest.mark.parametrize(
-    ("words", "lora", "full"),
-    [(["--full"], None, True), (["--lora", "8"], 8, False), ([], None, False)],
-)
-def test_a_flag_chooses_the_kind_of_training(
-    engine: Cli,
-    home: Home,
-    started: list[EngineOptions],
-    words: list[str],
-    lora: int | None,
-    full: bool,
-) -> None:
-    home.config.write_text("engine: {backend: torch, model: org/name}\n")
-    engine(*words)
-    options = present(started[0].torch)
-    assert (options.lora_rank, options.full) == (lora, full)
-
-
-def test_settings_of_torch_have_no_effect_on_numpy(
-    engine: Cli, home: Home, started: list[EngineOptions]
-) -> None:
-    home.config.write_text("engine: {backend: torch, model: org/name}\n")
-    engine("--backend", "numpy", "--model", "tiny")
-    assert started[0].torch is None
-
-
 def test_a_model_on_disk_is_absolute(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,8 +188,8 @@ def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
     """Start the console; return the options that it would run with."""
     options: list[Any] = []
 
-    def run(one: Any) -> int:
-        options.append(one)
+    def run(chosen: Any) -> int:
+        options.append(chosen)
         return 0
 
     monkeypatch.setattr("console.app.run_console", run)
@@ -213,21 +200,26 @@ def console(home: Home, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
 
 
 @pytest.mark.slow
-def test_the_console_checks_the_packages_first(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("--backend torch --model org/name", "pytorch.org"),
+        (
+            "--swarm-url http://127.0.0.1:9 --backend torch --model smollm2",
+            "the job names the model of another server",
+        ),
+    ],
+)
+def test_the_console_refuses_what_it_cannot_start_before_its_screen(
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    error: str,
 ) -> None:
     monkeypatch.setattr(packages, "missing", lambda gguf=False: ["torch is missing"])
-    assert console(home, monkeypatch, "--backend", "torch", "--model", "org/name") == []
-    assert "pytorch.org" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_model_for_another_server_is_wrong_use(
-    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--swarm-url", "http://127.0.0.1:9", "--backend", "torch", "--model", "smollm2"]
-    assert console(home, monkeypatch, *words) == []
-    assert "the job names the model of another server" in capsys.readouterr().err
+    assert console(home, monkeypatch, *line.split()) == []
+    assert error in capsys.readouterr().err
 
 
 def test_numpy_needs_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ajet_swarm.common.errors import AjetError
-from console.__main__ import main
 from console.session.rater_name import save_name
 from core.events import EngineChanged, Event
 from core.journal.writer import Journal
@@ -20,11 +19,11 @@ from tests.support.checks import missing
 from tests.support.commands.cli import Cli
 from tests.support.commands.control import FakeControl
 from tests.support.looks import (
-    BELOW_BEST,
     RIGHT_FELL,
     SERVER,
     baseline,
     broken_look,
+    fallen_looks,
     look,
     looks,
     pair_rated,
@@ -33,23 +32,21 @@ from tests.support.looks import (
 )
 from tests.support.sample import HOSTILE, stamp, state_of
 
+BASE = (probe_set(), baseline())
+
 
 @pytest.mark.parametrize(
     ("events", "code", "words"),
     [
-        ([probe_set(), baseline(), look("l1", 12)], 0, "▲ Better by 0.21 (0.12 to 0.30)"),
+        ([*BASE, look("l1", 12)], 0, "▲ Better by 0.21 (0.12 to 0.30)"),
+        ([*BASE, look("l1", 12, outcome="worse")], 4, "▼ Worse by 0.21 (0.12 to 0.30)"),
         (
-            [probe_set(), baseline(), look("l1", 12, outcome="worse")],
-            4,
-            "▼ Worse by 0.21 (0.12 to 0.30)",
-        ),
-        (
-            [probe_set(), baseline(), look("l1", 12, outcome="unknown")],
+            [*BASE, look("l1", 12, outcome="unknown")],
             3,
             "· Not known yet: +0.04 (-0.09 to +0.17), about 490 more samples",
         ),
         (
-            [probe_set(), baseline(), look("l1", 12, parts=(RIGHT_FELL,))],
+            [*BASE, look("l1", 12, parts=(RIGHT_FELL,))],
             0,
             "· Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts; worse: right "
             "answers",
@@ -91,11 +88,11 @@ def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) ->
 def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks(), *running_look(120))
     values: dict[str, Any] = cli.json("progress")
-    assert (
-        values["sentence"] == "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts"
-    )
-    assert (values["notes"], values["paused"], values["best_step"]) == ([], "", None)
     expected = {
+        "sentence": "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
+        "notes": [],
+        "paused": "",
+        "best_step": None,
         "server": SERVER,
         "source": "proxy",
         "outcome": "better",
@@ -108,58 +105,39 @@ def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> Non
         "samples": 1024,
         "look": 3,
         "reward": "v1",
+        "probe_set": {
+            "source": "shipped",
+            "version": "ps1",
+            "prompts": 4,
+            "error": "",
+            "enabled": True,
+        },
     }
     assert {name: values[name] for name in expected} == expected
-    assert values["probe_set"] == {
-        "source": "shipped",
-        "version": "ps1",
-        "prompts": 4,
-        "error": "",
-        "enabled": True,
-    }
     assert values["running"]["done"] == 120
-    assert [part["part"] for part in values["parts"]] == [
-        "relevance",
-        "format",
-        "politeness",
-        "length",
-        "repetition",
-    ]
+    parts = ["relevance", "format", "politeness", "length", "repetition"]
+    assert [part["part"] for part in values["parts"]] == parts
 
 
 def test_json_without_a_look_has_empty_fields(cli: Cli, proxy: FakeControl) -> None:
     body = cli.json("progress", code=3)
-    assert (body["outcome"], body["step"], body["effect"], body["parts"]) == (
-        "unknown",
-        None,
-        None,
-        [],
-    )
+    assert (body["outcome"], body["parts"]) == ("unknown", [])
+    assert body["step"] is body["effect"] is None
 
 
-def test_a_server_is_chosen_by_name(
-    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_is_chosen_by_name(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(EngineChanged(server="gpu", state="OFFLINE", step=0), *looks())
     assert "The probe set is not known yet" in cli.out("progress", "--server", "gpu", code=3)
-    cli("progress")  # the first server with looks
-    capsys.readouterr()
-    printed = cli.run("progress", "--server", "gpuu", code=2)
-    assert "there is no such server" in printed.err
-    assert "Known: embedded, gpu" in printed.err
+    cli.out("progress")  # the first server with looks
+    refusal = cli.refused("progress", "--server", "gpuu")
+    assert not missing(refusal, "there is no such server", "Known: embedded, gpu")
 
 
 def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_it(
-    cli: Cli, proxy: FakeControl, capsys: pytest.CaptureFixture[str]
+    cli: Cli, proxy: FakeControl
 ) -> None:
-    proxy.state = state_of(
-        probe_set(),
-        baseline(),
-        look("l1", 86, checkpoint="progress-1"),
-        look("l2", 146, outcome="unknown", against_best=BELOW_BEST),
-    )
-    cli("progress", code=3)  # the verdict about the baseline gives the exit code
-    shown = capsys.readouterr().out
+    proxy.state = state_of(*fallen_looks())
+    shown = cli.out("progress", code=3)  # the verdict about the baseline gives the exit code
     assert shown.startswith("▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86; than at")
     assert "`ajet-console progress rewind` restores step 86" in shown
     proxy.state.servers = {"gpu": Server(name="gpu", url=""), **proxy.state.servers}
@@ -229,10 +207,18 @@ def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: FakeControl) -> None:
 
 
 PAIR = {
-    "pair_id": "5d1c0e9a7b42", "prompt": f"Why? {HOSTILE}", "left": f"first {HOSTILE}",
-    "right": "", "server": "embedded", "baseline_step": 1, "step": 12, "newest_step": 14,
-    "ratings": 7, "different": 100, "same": 28,
-}  # fmt: skip
+    "pair_id": "5d1c0e9a7b42",
+    "prompt": f"Why? {HOSTILE}",
+    "left": f"first {HOSTILE}",
+    "right": "",
+    "server": "embedded",
+    "baseline_step": 1,
+    "step": 12,
+    "newest_step": 14,
+    "ratings": 7,
+    "different": 100,
+    "same": 28,
+}
 
 
 VOTE = {"left": "before", "right": "now", "result": "now", "automatic": 1.0, "ratings": 8}
@@ -306,20 +292,19 @@ def test_without_ratings_progress_has_none(cli: Cli, proxy: FakeControl) -> None
     assert cli.json("progress")["pairs"] is None
 
 
-def dataset(folder: Path, rows: int = 200) -> Path:
+def dataset(folder: Path, *rows: dict[str, Any]) -> Path:
+    """A file of these rows, else of 200 sums."""
     file = folder / "rows.jsonl"
-    lines = [
-        {"id": f"r{n}", "query": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(rows)
+    lines = rows or [
+        {"id": f"r{n}", "query": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(200)
     ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
 
 
-def test_it_has_the_held_out_rows_alone(
-    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_has_the_held_out_rows_alone(cli: Cli, tmp_path: Path) -> None:
     file, out = dataset(tmp_path), tmp_path / "probe.jsonl"
-    cli("progress", "probe-set", file, "--out", out, "--most", "1000")
+    shown = cli.out("progress", "probe-set", file, "--out", out, "--most", "1000")
     prompts = {prompt.prompt: prompt.reference for prompt in load_probe_set(str(out)).prompts}
     expected = {}
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
@@ -329,17 +314,17 @@ def test_it_has_the_held_out_rows_alone(
             expected[row.query] = row.reference
     assert prompts == expected
     assert 5 < len(prompts) < 40
-    assert f"{len(prompts)} prompts written to {out}" in capsys.readouterr().out
+    assert f"{len(prompts)} prompts written to {out}" in shown
 
 
-def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(tmp_path: Path) -> None:
-    file, out = tmp_path / "chats.jsonl", tmp_path / "probe.jsonl"
+def test_it_has_at_most_the_number_asked_for_and_keeps_conversations(
+    cli: Cli, tmp_path: Path
+) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
     several = {"messages": [*messages, {"role": "assistant", "content": "So."}, messages[1]]}
-    rows = [{"messages": messages}, {"messages": messages}, several]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = ["progress", "probe-set", str(file), "--out", str(out), "--held-out", "1", "--most", "5"]
-    assert main(args) == 0
+    out = tmp_path / "probe.jsonl"
+    file = dataset(tmp_path, {"messages": messages}, {"messages": messages}, several)
+    cli("progress", "probe-set", file, "--out", out, "--held-out", "1", "--most", "5")
     first = load_probe_set(str(out)).prompts[0]
     assert (first.prompt, first.before[0]["content"]) == ("Why?", "Be brief.")
 

@@ -44,12 +44,12 @@ from core.events.progress import ProbePrompt
 from core.state import RunningLook, State, reduce
 from tests.support.checks import missing
 from tests.support.looks import (
-    BELOW_BEST,
     PARTS,
     RIGHT_FELL,
     SERVER,
     baseline,
     broken_look,
+    fallen_looks,
     figures_of,
     look,
     looks,
@@ -107,8 +107,8 @@ def test_samples_are_compared_where_one_side_has_no_greedy_answer() -> None:
     before = (PromptFigures(id="sky", rewards=(0.0,), answer="", example="old sample"),)
     now = (PromptFigures(id="sky", rewards=(1.0,), answer="greedy", example="new sample"),)
     state = state_of(probe_set(), baseline(prompts=before), look("l1", 2, prompts=now))
-    one = prompt_changes(state.progress[SERVER])[0]
-    assert one.texts == ("old sample", "new sample")
+    change = prompt_changes(state.progress[SERVER])[0]
+    assert change.texts == ("old sample", "new sample")
 
 
 def test_comparisons_change_by_their_distance_to_an_even_win_rate() -> None:
@@ -139,15 +139,9 @@ def order(*parts: PartFigures, **weights: float) -> list[str]:
 
 def test_the_part_that_changed_the_reward_most_is_first_and_constant_ones_are_last() -> None:
     parts = (REPETITION, GATE, STILL, LENGTH, SLIGHT, STYLE, REFERENCE)
-    assert order(*parts, reference=0.8, style=0.2, slight=0.1) == [
-        "reference",
-        "style",
-        "slight",
-        "length",
-        "gate",
-        "still",
-        "repetition",
-    ]
+    last = ["length", "gate", "still", "repetition"]
+    weights = {"reference": 0.8, "style": 0.2, "slight": 0.1}
+    assert order(*parts, **weights) == ["reference", "style", "slight", *last]
     assert order(*parts)[:3] == ["style", "reference", "slight"], "without known weights"
 
 
@@ -238,9 +232,6 @@ def test_each_server_is_named_with_the_reason_and_the_way_out() -> None:
     assert pause_text(session) == ""
 
 
-SERVER = "embedded"
-
-
 def test_equal_steps_of_two_training_runs_are_distinguished() -> None:
     events = [EngineChanged(server=SERVER, state="ROLLING", step=7)]
     for run in (1, 2):
@@ -252,10 +243,9 @@ def test_equal_steps_of_two_training_runs_are_distinguished() -> None:
         ]
     state = state_of(*events)
     lines = answers(state.tries, state, NOW, 100)
-    head = "".join(text for text, _ in lines[0])
-    assert not missing(head, "run 1 step 7", "run 2 step 7")
+    assert not missing(plain(lines)[0], "run 1 step 7", "run 2 step 7")
     first = state_of(*events[:4])
-    assert "run" not in "".join(text for text, _ in answers(first.tries, first, NOW, 100)[0])
+    assert "run" not in plain(answers(first.tries, first, NOW, 100))[0]
 
 
 def plain(lines: list[Line]) -> list[str]:
@@ -306,7 +296,7 @@ def _rows(events: list[Event], width: int = 60) -> list[str]:
 
 
 def test_random_samples_are_not_called_another_answer() -> None:
-    sampled = [replace(one, answer="") for one in figures_of(True)]
+    sampled = [replace(figures, answer="") for figures in figures_of(True)]
     rows = _rows([probe_set(), baseline(), look("l", 12, prompts=tuple(sampled))])
     assert rows[0] == "  change  before    now  prompt"
     assert rows[1] == " ▲ +0.70    0.25   0.95  What is the capital of France?"
@@ -347,30 +337,21 @@ def test_parts_show_before_now_change_and_verdict() -> None:
         " diversity                       left out: it compares with other answers",
         " pick                            left out",
     ]
-    unseen = (PartFigures(part="repetition", mean=1e-4, before=0.0),)
-    shown = replace(shown, parts=unseen, left_out=())
-    assert plain(parts_lines(shown, 80, {}))[0].split() == [
-        "answer",
-        "repetition",
-        "0",
-        "0",
-        "+0.000",
-    ]
-    shown = replace(shown, parts=(PartFigures(part="repetition", mean=0.0, before=1e-4),))
-    assert plain(parts_lines(shown, 80, {}))[0].split()[-1] == "+0.000"
-    alone = PartFigures(part=HOSTILE, mean=0.5)
+    for mean, before, now in ((1e-4, 0.0, "0 0"), (0.0, 1e-4, "0 0")):
+        unseen = (PartFigures(part="repetition", mean=mean, before=before),)
+        (row,) = plain(parts_lines(replace(shown, parts=unseen, left_out=()), 80, {}))
+        assert " ".join(row.split()) == f"answer repetition {now} +0.000"
+    alone = (PartFigures(part=HOSTILE, mean=0.5),)
     for width in (50, 60, 80, 200):
-        shown = replace(shown, parts=(alone,), left_out=(HOSTILE,))
-        line, left_out = parts_lines(shown, width, {})
-        assert line_width(left_out) <= width
-        assert "\x1b" not in plain([left_out])[0]
-        assert line_width(line) <= width
-        assert "\x1b" not in plain([line])[0]
+        lines = parts_lines(replace(shown, parts=alone, left_out=(HOSTILE,)), width, {})
+        assert len(lines) == 2
+        assert all(line_width(line) <= width for line in lines)
+        assert "\x1b" not in "".join(plain(lines))
 
 
 def test_a_narrow_pair_stands_one_below_the_other() -> None:
-    one = prompt_changes(state_of(*looks()).progress[SERVER])[0]
-    rows = pair_lines(one, "step 1", "step 12", 40)
+    change = prompt_changes(state_of(*looks()).progress[SERVER])[0]
+    rows = pair_lines(change, "step 1", "step 12", 40)
     text = plain(rows)
     before = next(at for at, row in enumerate(text) if row.startswith("BEFORE"))
     now = next(at for at, row in enumerate(text) if row.startswith("NOW"))
@@ -378,18 +359,8 @@ def test_a_narrow_pair_stands_one_below_the_other() -> None:
     assert all(line_width(line) <= 40 for line in rows)
 
 
-def _fallen(outcome: str = "unknown") -> list[Event]:
-    best = look("l1", 86, checkpoint="progress-1")
-    return [
-        probe_set(),
-        baseline(),
-        best,
-        look("l2", 146, outcome=outcome, against_best=BELOW_BEST),
-    ]
-
-
 def test_a_policy_below_its_best_step_is_shown_as_worse_with_the_key_that_restores_it() -> None:
-    session = session_of(*_fallen())
+    session = session_of(*fallen_looks())
     progress = session.state.progress[SERVER]
     rows = head_lines(standing(session.state, SERVER), progress, "", session, 200)
     assert rows[0][0] == ("▼ ", "bold $reward-down")
@@ -411,15 +382,15 @@ def test_the_overview_says_that_right_answers_are_worse() -> None:
 
 
 def test_the_overview_says_that_a_policy_is_below_its_best_step() -> None:
-    session = session_of(*_fallen())
+    session = session_of(*fallen_looks())
     assert overview_line(session, Room(80, 1, False)).plain == (
         "PROGRESS  ▼ Below its best: 0.07 less (0.05 to 0.10) than at step 86  8 "
     )
     wide = overview_line(session, Room(160, 1, False)).plain
     assert "at step 86; than at step 1 not known yet: +0.04" in wide
-    better = overview_line(session_of(*_fallen("better")), Room(160, 1, False)).plain
+    better = overview_line(session_of(*fallen_looks("better")), Room(160, 1, False)).plain
     assert not missing(better, "▲ Better by 0.21", "Below its best verified step: 0.07 less")
-    assert overview_line(session_of(*_fallen("better")), Room(80, 1, False)).plain == (
+    assert overview_line(session_of(*fallen_looks("better")), Room(80, 1, False)).plain == (
         "PROGRESS  ▲ Better by 0.21 (0.12 to 0.30) than at step 1, 0.07 below step 86  8 "
     )
 
