@@ -90,10 +90,15 @@ def pytest_sessionfinish() -> None:
 def _freed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Remove the folders from memory, unless a test failed: someone may look into them."""
+    """Remove the folders from memory, unless a test failed: someone may look into them.
+
+    The one around them stays with its lock: another run that begins now would take its number, and
+    this process removes the lock of that name at its end.
+    """
     yield
     if _in_memory and not request.session.testsfailed:
-        shutil.rmtree(tmp_path_factory.getbasetemp(), ignore_errors=True)
+        for folder in tmp_path_factory.getbasetemp().glob("[!.]*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -59,12 +59,13 @@ class Export:
     """
 
     def __init__(self, settings: TelemetrySettings, report: Report) -> None:
-        spans, logs = (_target(settings.endpoint, signal, report) for signal in ("traces", "logs"))
+        self._spans = OTLPSpanExporter(**_target(settings.endpoint, "traces", report))
+        self._logs = OTLPLogExporter(**_target(settings.endpoint, "logs", report))
         resource = _resource()
         self._tracers = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
-        self._tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**spans)))
+        self._tracers.add_span_processor(BatchSpanProcessor(self._spans))
         self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
-        self._loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(**logs)))
+        self._loggers.add_log_record_processor(BatchLogRecordProcessor(self._logs))
         # What they log of a failed request is reported, once and without the secrets of the URL.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         scope = (SCOPE, version(), SCHEMA_URL)
@@ -75,11 +76,14 @@ class Export:
         """Send what waits; blocks.
 
         Args:
-            seconds: Limit; what has not been sent by then is lost.
+            seconds: Limit; what has not been sent by then is lost and not tried again.
         """
         thread = threading.Thread(target=self._shut_down, name="telemetry", daemon=True)
         thread.start()
         thread.join(seconds)
+        if thread.is_alive():  # the SDK sets the event that ends the pauses after 30 s only
+            self._spans.shutdown()  # type: ignore[no-untyped-call]
+            self._logs.shutdown()  # type: ignore[no-untyped-call]
 
     def _shut_down(self) -> None:
         self._tracers.shutdown()

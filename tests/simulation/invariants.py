@@ -209,10 +209,16 @@ def _task(end: End) -> str:
 
 
 def _others(outcome: Outcome) -> Iterator[str]:
-    """No episode of another client is ended or aborted by us."""
+    """No episode of another client is ended or aborted by us.
+
+    What a proxy sent before its kill may wait in a slow front, while the next proxy returns the
+    episode and another client claims it: no proxy can know of it.
+    """
     for claim in outcome.server.claims:
-        if claim.client != ME and claim.released_for is not None:
-            yield f"{_name(claim)} of another client was returned by {claim.released_for.name}"
+        if claim.client == ME or (sender := claim.released_for) is None:
+            continue
+        if not (sender.killed and claim.release_sent_at < claim.at):
+            yield f"{_name(claim)} of another client was returned by {sender.name}"
 
 
 # --- users and journal --------------------------------------------------------------------------

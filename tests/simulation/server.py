@@ -81,6 +81,8 @@ class Claim:
     """end, abort, janitor or engine."""
     released_for: Incarnation | None = None
     """The sender of the end or abort."""
+    release_sent_at: float = 0.0
+    """When it sent that."""
 
 
 @dataclass
@@ -334,9 +336,9 @@ class SimulatedServer:
             call.claim = self._granted(result["episode_uuid"], client, episode_type, call)
         elif call.end is not None:
             call.end.accepted = True
-            self._note_releases("end", uuid, call.sender)
+            self._note_releases("end", uuid, call)
         elif call.path == "/abort_episode":
-            self._note_releases("abort", uuid, call.sender)
+            self._note_releases("abort", uuid, call)
         self._note_releases("engine")
         return result
 
@@ -363,14 +365,16 @@ class SimulatedServer:
         self._open[uuid] = claim
         return claim
 
-    def _note_releases(self, kind: str, uuid: str = "", sender: Incarnation | None = None) -> None:
+    def _note_releases(self, kind: str, uuid: str = "", call: Call | None = None) -> None:
         """Record the claims that are over; with `uuid` only that of one episode."""
         now = self._loop.time()
         for held in (uuid,) if uuid else tuple(self._open):
             claim, episode = self._open.get(held), self.pool.episodes.get(held)
             if claim is None or (episode is not None and episode.claimed):
                 continue
-            claim.released_at, claim.released_by, claim.released_for = now, kind, sender
+            claim.released_at, claim.released_by = now, kind
+            if call is not None:
+                claim.released_for, claim.release_sent_at = call.sender, call.sent_at
             del self._open[held]
         if not self.states or self.states[-1][1] != self.pool.state:
             self.states.append((now, self.pool.state))

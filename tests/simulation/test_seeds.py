@@ -47,7 +47,7 @@ def test_fixed_seeds_hold_all_rules(first: int) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("seed", [24613, 26569])
+@pytest.mark.parametrize("seed", [24613, 26569, 104789])
 def test_a_seed_that_once_failed_holds_all_rules(seed: int) -> None:
     done = _simulation("seeds", str(seed), "1", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -90,13 +90,29 @@ def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> Non
     values: dict[str, Any] = cli.json("progress")
     expected = {
         "sentence": "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
-        "notes": [], "paused": "", "best_step": None, "server": SERVER, "source": "proxy",
-        "outcome": "better", "step": 12, "baseline_step": 1, "effect": 0.21, "low": 0.12,
-        "high": 0.30, "prompts": 64, "samples": 1024, "look": 3, "reward": "v1",
+        "notes": [],
+        "paused": "",
+        "best_step": None,
+        "server": SERVER,
+        "source": "proxy",
+        "outcome": "better",
+        "step": 12,
+        "baseline_step": 1,
+        "effect": 0.21,
+        "low": 0.12,
+        "high": 0.30,
+        "prompts": 64,
+        "samples": 1024,
+        "look": 3,
+        "reward": "v1",
         "probe_set": {
-            "source": "shipped", "version": "ps1", "prompts": 4, "error": "", "enabled": True,
+            "source": "shipped",
+            "version": "ps1",
+            "prompts": 4,
+            "error": "",
+            "enabled": True,
         },
-    }  # fmt: skip
+    }
     assert {name: values[name] for name in expected} == expected
     assert values["running"]["done"] == 120
     parts = ["relevance", "format", "politeness", "length", "repetition"]
@@ -130,9 +146,15 @@ def test_a_policy_below_its_best_step_is_printed_with_the_command_that_restores_
     body = cli.json("progress", code=3)
     assert body["outcome"] == "unknown"
     assert body["against_best"] == {
-        "look_id": "l1", "step": 86, "run": 0, "effect": -0.073, "low": -0.097, "high": -0.048,
-        "alpha": 0.0001, "below": True,
-    }  # fmt: skip
+        "look_id": "l1",
+        "step": 86,
+        "run": 0,
+        "effect": -0.073,
+        "low": -0.097,
+        "high": -0.048,
+        "alpha": 0.0001,
+        "below": True,
+    }
     proxy.state = state_of(*looks())
     assert cli.json("progress")["against_best"] is None
 
@@ -182,10 +204,18 @@ def test_hostile_text_reaches_no_terminal(cli: Cli, proxy: FakeControl) -> None:
 
 
 PAIR = {
-    "pair_id": "5d1c0e9a7b42", "prompt": f"Why? {HOSTILE}", "left": f"first {HOSTILE}",
-    "right": "", "server": "embedded", "baseline_step": 1, "step": 12, "newest_step": 14,
-    "ratings": 7, "different": 100, "same": 28,
-}  # fmt: skip
+    "pair_id": "5d1c0e9a7b42",
+    "prompt": f"Why? {HOSTILE}",
+    "left": f"first {HOSTILE}",
+    "right": "",
+    "server": "embedded",
+    "baseline_step": 1,
+    "step": 12,
+    "newest_step": 14,
+    "ratings": 7,
+    "different": 100,
+    "same": 28,
+}
 
 
 VOTE = {"left": "before", "right": "now", "result": "now", "automatic": 1.0, "ratings": 8}

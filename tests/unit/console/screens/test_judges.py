@@ -36,10 +36,22 @@ PARTS = (
 
 def spent(judge: str = "helpful", **more: Any) -> JudgeSpent:
     values: dict[str, Any] = {
-        "model": "judge-1", "mode": "listwise", "calls": 45, "groups": 40, "failures": 6,
-        "hits": 10, "retries": 3, "repairs": 2, "prompt_tokens": 30_000, "completion_tokens": 1_200,
-        "cost": 0.25, "priced": True, "limit": 1.0, "seconds": 90.0, "at": NOW - 1,
-    }  # fmt: skip
+        "model": "judge-1",
+        "mode": "listwise",
+        "calls": 45,
+        "groups": 40,
+        "failures": 6,
+        "hits": 10,
+        "retries": 3,
+        "repairs": 2,
+        "prompt_tokens": 30_000,
+        "completion_tokens": 1_200,
+        "cost": 0.25,
+        "priced": True,
+        "limit": 1.0,
+        "seconds": 90.0,
+        "at": NOW - 1,
+    }
     return JudgeSpent(judge=judge, **(values | more))
 
 

@@ -217,12 +217,11 @@ async def refused(browser: Browser) -> tuple[int, str]:
 async def test_a_console_that_fails_leaves_no_token_and_one_line(
     tmp_path: Path, proxy: Proxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with serving(tmp_path, proxy, FAILS) as site:
-        async with browsing(site.link("vera")) as browser:
-            assert await browser.closed() == 1000
-            await site.emptied()
-        (line,) = (line for line in site.said if "failed" in line)
-        assert line == "vera: the console failed: \u241b[31mno bearer [redacted]"
+    async with serving(tmp_path, proxy, FAILS) as site, browsing(site.link("vera")) as browser:
+        assert await browser.closed() == 1000
+        await site.emptied()
+    (line,) = (line for line in site.said if "failed" in line)  # said before the server ends
+    assert line == "vera: the console failed: \u241b[31mno bearer [redacted]"
     async with serving(tmp_path, proxy, "") as site, Browser(site.link("anna")) as browser:
         await browser.get(browser.link)
         assert (await refused(browser))[0] == 4500

@@ -91,7 +91,7 @@ async def test_other_weights_at_the_same_step_are_measured_and_not_comparable(m:
     assert (third.step, third.run, third.role) == (1, 2, "baseline")
     assert third.restarted == ("the engine has other weights, of training run 2: not comparable")
     assert m.kinds(LookStarted)[-1].run == 2
-    assert [one.run for one in progress(m).looks[1:]] == [1, 2]
+    assert [look.run for look in progress(m).looks[1:]] == [1, 2]
 
 
 @pytest.mark.usefixtures("no_run_reader")
@@ -162,7 +162,7 @@ async def test_a_prompt_longer_than_the_window_is_left_out_and_named(tmp_path: P
         baseline = await ended(w, 1)
         assert baseline.outcome == "complete", baseline.cause
         assert baseline.left_out == ("1 prompt: longer than the window of the model: p7",)
-        assert "p7" not in {one.id for one in baseline.prompts}
+        assert "p7" not in {prompt.id for prompt in baseline.prompts}
         policy.share, policy.too_long = 1.0, frozenset({7, 9})
         service.demand("look")
         look = await ended(w, 2)
@@ -191,9 +191,9 @@ async def test_a_judge_of_single_answers_scores_looks_where_that_is_allowed(
         assert (look.outcome, look.mode) == ("complete", "absolute"), look.cause
         if judges:
             assert look.left_out == ()
-            assert {one.part for one in look.parts} >= {"right", "helpful"}
+            assert {part.part for part in look.parts} >= {"right", "helpful"}
             assert len(judge.requests) == PROMPTS * SAMPLES
-            assert {len(one.answers) for one in judge.requests} == {1}
+            assert {len(request.answers) for request in judge.requests} == {1}
         else:
             assert look.left_out == (
                 "helpful: a judge costs a call for each answer: `probe.judges: true`",
@@ -208,7 +208,7 @@ async def test_a_judge_that_compares_is_left_out_though_judges_are_allowed(tmp_p
             look = await ended(w, 1)
             await closed(w.context.rewards)
         assert look.outcome == "complete", look.cause
-        assert [one.partition(":")[0] for one in look.left_out] == ["helpful"]
+        assert [reason.partition(":")[0] for reason in look.left_out] == ["helpful"]
         assert not judge.requests
 
 
@@ -264,7 +264,7 @@ async def test_a_reward_for_wrong_answers_is_better_and_right_answers_are_worse(
         "warning",
         "better",
     )
-    assert [one["part"] for one in alert.params["parts"]] == ["right", "right answers"]
+    assert [part["part"] for part in alert.params["parts"]] == ["right", "right answers"]
     await m.look(0.6)
     await m.until(lambda: "worse_parts:s" not in m.state.alerts)
 
@@ -281,7 +281,7 @@ async def test_they_are_measured_where_the_reward_only_compares(
         look = await ended(w, 2)
         assert (look.outcome, look.mode) == ("complete", "wins"), look.cause
         names = ["right", "right answers"] if rewards else ["right answers"]
-        assert [one.part for one in look.parts if one.outcome] == names
+        assert [part.part for part in look.parts if part.outcome] == names
         assert {part(look, name).outcome for name in names} == {"worse"}
 
 
@@ -324,7 +324,7 @@ async def test_an_embedded_engine_named_by_its_url_has_the_shipped_probe_set(
     evaluation = Evaluation({"s": service})
     await evaluation.start()
     loaded = m.kinds(ProbeSetLoaded)
-    assert [one.error.partition(":")[0] for one in loaded] == ["no probe set"] * 2
+    assert [event.error.partition(":")[0] for event in loaded] == ["no probe set"] * 2
     await m.until(lambda: m.kinds(ProbeSetLoaded)[-1].source == SHIPPED)
     await ended(m, 1)
     await evaluation.close()

@@ -136,21 +136,21 @@ def test_the_draw_does_not_depend_on_the_scores() -> None:
             look,
             prompts=tuple(
                 msgspec.structs.replace(
-                    one,
+                    prompt,
                     samples=tuple(
                         msgspec.structs.replace(sample, reward=1.0 - (sample.reward or 0.0))
-                        for sample in one.samples
+                        for sample in prompt.samples
                     ),
                 )
-                for one in look.prompts
+                for prompt in look.prompts
             ),
         )
 
     first, second = PairPool(BEFORE, NOW), PairPool(turned(BEFORE), turned(NOW))
     random, other = Random(3), Random(3)
     for _ in range(50):
-        one, two = first.draw(random, ()), second.draw(other, ())
-        assert (one.place, one.left) == (two.place, two.left)
+        drawn, likewise = first.draw(random, ()), second.draw(other, ())
+        assert (drawn.place, drawn.left) == (likewise.place, likewise.left)
 
 
 def test_all_pairs_are_counted_by_their_rewards() -> None:
@@ -269,7 +269,7 @@ async def test_a_vote_is_committed_before_its_answer(w: World, pairs: PairRating
     restarted = again(w, 9)
     for _ in range(16):
         await rated(restarted, "tie")
-    places = [one.place for one in ratings(w).pairs]
+    places = [pair.place for pair in ratings(w).pairs]
     assert len(set(places)) == 17, "a pair that was rated before is not drawn again"
 
 

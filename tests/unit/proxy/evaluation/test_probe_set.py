@@ -23,29 +23,31 @@ ROOT = Path(__file__).parents[4]
 
 def test_the_shipped_set_has_32_facts_and_32_correct_sums() -> None:
     prompts = shipped_probe_set().prompts
-    facts = [one for one in prompts if one.id.startswith("fact-")]
-    sums = [one for one in prompts if one.id.startswith("sum-")]
+    facts = [prompt for prompt in prompts if prompt.id.startswith("fact-")]
+    sums = [prompt for prompt in prompts if prompt.id.startswith("sum-")]
     assert (len(facts), len(sums), len(prompts)) == (32, 32, 64)
-    assert all(one.reference for one in prompts)
-    for one in sums:
-        first, second = map(int, re.findall(r"\d+", one.prompt))
-        assert one.reference == str(first + second)
+    assert all(prompt.reference for prompt in prompts)
+    for prompt in sums:
+        first, second = map(int, re.findall(r"\d+", prompt.prompt))
+        assert prompt.reference == str(first + second)
 
 
 def test_no_shipped_prompt_is_a_question_that_the_mock_user_asks_by_default() -> None:
     lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
     queries = {normalised(json.loads(line)["query"]) for line in lines}
-    assert not [one for one in shipped_probe_set().prompts if normalised(one.prompt) in queries]
+    assert not [
+        prompt for prompt in shipped_probe_set().prompts if normalised(prompt.prompt) in queries
+    ]
 
 
 def test_no_shipped_sum_is_asked_in_either_order() -> None:
-    held = {_numbers(one.prompt) for one in shipped_probe_set().prompts if "sum" in one.id}
+    held = {_numbers(prompt.prompt) for prompt in shipped_probe_set().prompts if "sum" in prompt.id}
     assert held == HELD_OUT
     lines = (ROOT / "mock" / "data" / "questions.jsonl").read_text().splitlines()
     queries = [json.loads(line)["query"] for line in lines]
-    additions = [one for one in queries if re.search(r"\d ?\+|plus|Add", one)]
+    additions = [query for query in queries if re.search(r"\d ?\+|plus|Add", query)]
     assert len(additions) >= 200
-    assert not [one for one in additions if _numbers(one) in held]
+    assert not [query for query in additions if _numbers(query) in held]
 
 
 def _numbers(prompt: str) -> tuple[int, ...]:

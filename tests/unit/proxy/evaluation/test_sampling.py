@@ -69,7 +69,7 @@ class Engine:
             message = {"role": "assistant", "content": "Waves."}
             answers = [{"message": message, "finish_reason": "stop"}] * count
             return answer(200, {"step": 3, "answers": answers, "truncated": False})
-        paths: dict[str, Any] = {one: {} for one in (SNAPSHOT, SAMPLE, "/ajetc/info")}
+        paths: dict[str, Any] = {path: {} for path in (SNAPSHOT, SAMPLE, "/ajetc/info")}
         return answer(200, {"paths": paths, "snapshots": True})
 
 
@@ -300,7 +300,7 @@ async def test_looks_that_syncs_cut_are_followed_by_a_smaller_complete_one(m: Me
     assert "the next look takes" in look.cause
     third = await ended(m, 3)
     assert (third.outcome, third.role) == ("complete", "baseline"), third.cause
-    (samples,) = {len(one.rewards) for one in third.prompts}
+    (samples,) = {len(prompt.rewards) for prompt in third.prompts}
     assert f"the next look takes {samples} answer" in look.cause
     assert 1 <= samples <= 4
 
@@ -317,7 +317,7 @@ def test_a_look_is_read_as_it_was_written(tmp_path: Path) -> None:
     archive = SampleArchive(tmp_path)
     file = archive.write(stored("a"))
     assert archive.read(file) == stored("a")
-    assert [one.name for one in (tmp_path / FOLDER).iterdir()] == ["a.json.gz"]
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["a.json.gz"]
 
 
 def test_the_oldest_files_are_deleted_but_never_the_baseline(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_the_oldest_files_are_deleted_but_never_the_baseline(tmp_path: Path) -> 
         os.utime(tmp_path / file, (number + 10, number + 10))
     os.utime(tmp_path / baseline, (1, 1))
     archive.write(stored("last"), baseline)
-    names = {one.name.partition(".")[0] for one in (tmp_path / FOLDER).iterdir()}
+    names = {path.name.partition(".")[0] for path in (tmp_path / FOLDER).iterdir()}
     assert names == {"base", "l4", "l5", "last"}
 
 

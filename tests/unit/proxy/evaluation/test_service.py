@@ -56,23 +56,26 @@ async def test_the_first_look_is_the_baseline_and_a_better_policy_is_found(m: Me
     third = await m.look()
     assert (third.verdict.look, third.baseline_id) == (2, baseline.look_id)
     assert third.verdict.alpha < look.verdict.alpha, "the shares of 5 % shrink"
-    figures = {one.part: one for one in look.parts}
+    figures = {part.part: part for part in look.parts}
     assert figures["right"].outcome == "better"
     assert figures["right"].before == pytest.approx(0.3, abs=0.05)
     assert {"length", "repetition"} <= set(figures)
     assert progress(m).current is not None
-    assert [one.id for one in progress(m).now] == [f"p{n}" for n in range(1, PROMPTS + 1)]
+    assert [prompt.id for prompt in progress(m).now] == [f"p{n}" for n in range(1, PROMPTS + 1)]
     assert not m.swarm.reward_log, "nothing is trained on"
     assert not m.kinds(GroupOpened), "samples are no requests of users"
     assert not m.swarm.claimed()
-    assert {one.type for one in m.swarm.episodes.values() if one.calls} <= {"eval", "train"}
+    assert {episode.type for episode in m.swarm.episodes.values() if episode.calls} <= {
+        "eval",
+        "train",
+    }
 
 
 async def test_all_samples_of_a_look_are_stored(m: Measured, tmp_path: Path) -> None:
     look = await ended(m, 1)
     stored = SampleArchive(tmp_path).read(look.file)
     assert (stored.look_id, stored.step, stored.server) == (look.look_id, 1, "s")
-    assert [len(one.samples) for one in stored.prompts] == [SAMPLES] * PROMPTS
+    assert [len(prompt.samples) for prompt in stored.prompts] == [SAMPLES] * PROMPTS
     sample = stored.prompts[0].samples[0]
     assert (sample.text, sample.reward, sample.parts) == ("2", 1.0, {"right": 1.0})
     assert (tmp_path / look.file).stat().st_mode & 0o777 == 0o600
@@ -135,7 +138,7 @@ async def test_another_probe_set_begins_with_a_new_baseline(m: Measured, tmp_pat
 async def test_the_number_of_samples_is_the_samplers_unless_it_is_set(tmp_path: Path) -> None:
     async with measured(tmp_path, Policy(0.5), samples=0) as (w, _):
         baseline = await ended(w, 1)
-        assert {len(one.rewards) for one in baseline.prompts} == {8}, "eval episodes"
+        assert {len(prompt.rewards) for prompt in baseline.prompts} == {8}, "eval episodes"
         assert w.kinds(LookStarted)[0].samples == PROMPTS * 8
     assert SnapshotSampler.usual == 16
 
@@ -145,7 +148,7 @@ async def test_parts_that_a_look_leaves_out_give_their_weight_to_the_others(tmp_
     async with measured(tmp_path, Policy(1.0), rewards=rewards % 0.7) as (w, _):
         baseline = await ended(w, 1)
         assert baseline.mean == pytest.approx(1.0)
-        assert [one.split(":")[0] for one in baseline.left_out] == ["diversity"]
+        assert [reason.split(":")[0] for reason in baseline.left_out] == ["diversity"]
     (tmp_path / "more").mkdir()
     async with measured(tmp_path / "more", Policy(1.0), rewards=rewards % 5) as (w, _):
         assert (await ended(w, 1)).mean == pytest.approx(1.0), "a sum of 1 at most"
@@ -187,7 +190,7 @@ async def test_an_engine_that_restarts_before_the_baseline_is_not_comparable(m: 
 async def test_a_reward_that_only_compares_is_scored_head_to_head(m: Measured) -> None:
 
     async def shorter(ctx: Any) -> list[float]:
-        texts = [one.message["content"] for one in ctx.answers]
+        texts = [answer.message["content"] for answer in ctx.answers]
         return [float(len(text) == min(map(len, texts))) for text in texts]
 
     m.source.scorer = shorter
@@ -290,7 +293,7 @@ async def test_the_commands_take_a_look_and_a_new_baseline(
     assert message == "a new baseline at s begins"
     assert (await ended(m, 3)).role == "baseline"
     result = "s: verdicts compare with step 1 from now on: requested by the operator"
-    assert [one.message for one in caplog.records if "verdicts" in one.message] == [result]
+    assert [record.message for record in caplog.records if "verdicts" in record.message] == [result]
 
 
 @pytest.mark.world(0.9, on_worse="pause")
@@ -361,7 +364,7 @@ async def test_a_worse_policy_is_rewound_to_the_best_step(
     assert "worse:s" not in m.state.alerts
     (rewound,) = m.kinds(Rewound)
     assert (rewound.look_id, rewound.restored, rewound.model) == (best.look_id, "progress-1", "")
-    messages = [one.message for one in caplog.records if "evaluation" in one.name]
+    messages = [record.message for record in caplog.records if "evaluation" in record.name]
     assert messages[-3].startswith("s: training is paused: step 1 is worse than the baseline")
     assert messages[-2:] == [
         "s: rewound to the weights of step 1: restored from progress-1",

@@ -289,16 +289,21 @@ async def test_closing_does_not_wait_for_an_end_in_flight(tmp_path: Path) -> Non
             assert not swarm.aborts
 
 
+async def stopped_at(w: World, path: str) -> None:
+    """Stop an eval group when its end has reached this call of the server."""
+    ticket = await w.ask("hello", UNTRAINED)
+    await w.reply(ticket)
+    await w.until(lambda: w.swarm.requests[path] == 1)
+    stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
+    assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
+    await w.closed()
+
+
 @pytest.mark.world(automatic=False)
 async def test_an_eval_end_in_flight_is_not_aborted(w: World) -> None:
     """Neither when the group is stopped, nor by a sweep: the episode may be another client's."""
     w.swarm.fail_next("/end_episode", "stall")
-    ticket = await w.ask("hello", UNTRAINED)
-    await w.reply(ticket)
-    await w.until(lambda: w.swarm.requests["/end_episode"] == 1)
-    stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
-    assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
-    await w.closed()
+    await stopped_at(w, "/end_episode")
     assert await w.server.claimer.ends.reconcile() == []
     w.swarm.release()
     await w.until(lambda: not w.swarm.claimed())
@@ -310,12 +315,7 @@ async def test_a_lost_eval_end_of_a_stopped_group_leaves_nothing_claimed(w: Worl
     """The group is stopped while its end is looked up: nothing of it is in flight any more."""
     w.swarm.fail_next("/end_episode", "drop")
     w.swarm.fail_next("/get_episode_buffer", "stall")
-    ticket = await w.ask("hello", UNTRAINED)
-    await w.reply(ticket)
-    await w.until(lambda: w.swarm.requests["/get_episode_buffer"] == 1)
-    stop = RunEnded("ABORTED", "stopped", refusal=ProxyStopping())
-    assert w.groups.stop(w.groups.runs[ticket.group_id], stop)
-    await w.closed()
+    await stopped_at(w, "/get_episode_buffer")
     w.swarm.release()
     skip(END_IN_FLIGHT)
     await w.until(lambda: not w.swarm.claimed())
@@ -377,8 +377,8 @@ async def claimed_again(w: World, monkeypatch: pytest.MonkeyPatch, **headers: st
     first = await w.ask("first", headers)
     await w.reply(first)
     await w.until(lambda: w.swarm.requests["/get_episode_buffer"] == 1)
-    for one in w.swarm.claimed():
-        w.swarm.expire(one.uuid)
+    for episode in w.swarm.claimed():
+        w.swarm.expire(episode.uuid)
     gate = w.hold()
     second = await w.ask("second")
     await w.until(lambda: len(w.swarm.chats) == 2)

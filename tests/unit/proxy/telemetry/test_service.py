@@ -1,6 +1,9 @@
 """Spans and events on their way to a collector or a file."""
 
+import asyncio
+import random
 import sys
+import threading
 from random import Random
 from typing import Any
 
@@ -108,6 +111,22 @@ async def test_what_a_silent_collector_does_not_take_is_dropped(
             seen.gate.set()
     assert 4 < len(seen.spans) <= 16
     assert {attributes(span)["ajet.group.id"] for span in seen.spans} >= {"58", "59"}
+
+
+async def test_nothing_is_tried_again_after_the_end(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that goes on changes the random state of a script, or of a test that comes next."""
+    send_at_once(monkeypatch)
+    others = set(threading.enumerate())
+    async with telemetry(bus, settings("http://127.0.0.1:9"), flush_seconds=0.1):
+        requests(bus, 1)
+        await until(lambda: "telemetry" in bus.state.alerts)
+    state = random.getstate()
+    for thread in set(threading.enumerate()) - others:
+        if thread.name.startswith("Otel"):
+            await asyncio.to_thread(thread.join)
+    assert random.getstate() == state
 
 
 async def test_without_the_sdk_the_alert_says_what_to_install(
