@@ -88,7 +88,7 @@ def test_the_text_has_the_figures_and_the_parts(cli: Cli, proxy: FakeControl) ->
 def test_json_is_one_object_with_everything(cli: Cli, proxy: FakeControl) -> None:
     proxy.state = state_of(*looks(), *running_look(120))
     values: dict[str, Any] = cli.json("progress")
-    expected = {
+    expected: dict[str, Any] = {
         "sentence": "Better by 0.21 (0.12 to 0.30) than at step 1, on 64 shipped prompts",
         "notes": [],
         "paused": "",
